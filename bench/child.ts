@@ -1,5 +1,6 @@
 /**
- * Code of both commands: a process for each number of threads, and the commit.
+ * Helpers of both benchmark commands: they run a task in a child process for each number of threads, and read the
+ * commit.
  *
  * @module
  */
@@ -10,7 +11,7 @@ import { showProgress } from './progress.js';
 /** Environment variable that makes a command a child. */
 const CHILD = 'ROPEWALK_BENCH_CHILD';
 
-/** Whether this process was started by {@link runInChild}, and is to call {@link serveAsChild}. */
+/** Says whether {@link runInChild} started this process. If so, it must call {@link serveAsChild}. */
 export const isChild = process.env[CHILD] !== undefined;
 
 /** Reads the value of --threads. */
@@ -38,13 +39,13 @@ export function commit(): string {
 }
 
 /**
- * Runs a task in a separate process: some peers take their number of threads once, and no heap is warm from the run
- * before.
+ * Runs a task in a separate process, because some peers fix their number of threads once, and because no heap should be
+ * warm from the previous run.
  *
- * @param script - path of the command that serves it
- * @param task - sent to it
+ * @param script - the path of the command that serves the task
+ * @param task - is sent to that process
  * @param what - the task in words, for messages
- * @throws Error when the process ends without a result; it has said why
+ * @throws Error when the process ends without a result; the process has then printed the reason
  */
 export function runInChild<Task, Result>(script: string, task: Task, what: string): Promise<Result> {
   return new Promise((resolve, reject) => {
@@ -63,16 +64,16 @@ export function runInChild<Task, Result>(script: string, task: Task, what: strin
 }
 
 /**
- * Serves one task, as the child.
+ * Serves one task in the child process.
  *
- * @param run - gives the result
+ * @param run - computes the result
  */
 export function serveAsChild<Task, Result>(run: (task: Task) => Promise<Result>): void {
   process.once('message', async (task: Task) => {
     try {
       const result = await run(task);
       showProgress();
-      // The peers keep their own threads alive, so this process has to end itself, once its result has arrived.
+      // The threads of the peers stay alive, so this process has to end itself once its result has arrived.
       process.once('message', () => process.exit(0));
       process.send!(result);
     } catch (reason) {

@@ -1,5 +1,5 @@
 /**
- * Runs the session of a GPU, or of WebNN, in Chromium: serves a page, and waits for what it gives.
+ * Runs the session of a GPU, or of WebNN, in Chromium: it serves a page and waits for the page's result.
  *
  * @module
  */
@@ -16,14 +16,14 @@ import type { PageTask } from './page.js';
 import { findInstalled } from './peers/installed.js';
 import type { SessionOptions } from './rivals.js';
 
-/** Which adapter: `swiftshader` is a driver in software, which Chromium brings. */
+/** The name of a WebGPU adapter. `swiftshader` is the software driver that Chromium contains. */
 export type AdapterName = 'default' | 'swiftshader';
 
 const FLAGS: Readonly<Record<AdapterName, readonly string[]>> = {
   default: ['--enable-unsafe-webgpu', '--enable-features=Vulkan'],
   swiftshader: ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
 };
-/** An isolated page has a clock of 5 µs, another one of 100 µs; and threads need one. */
+/** These headers isolate the page: its clock then has steps of 5 µs instead of 100 µs, and it may use threads. */
 const HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript',
@@ -114,8 +114,8 @@ function runTask(page: Page, task: PageTask): Promise<SessionResult> {
 /**
  * Starts the machine's own Chromium; the caller closes it.
  *
- * @param flags - beside those that keep it quiet
- * @throws Error when there is none
+ * @param flags - are added to the flags that keep Chromium quiet
+ * @throws Error when there is no Chromium
  */
 export function launchChromium(flags: readonly string[]): Promise<Browser> {
   const candidates = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -124,27 +124,27 @@ export function launchChromium(flags: readonly string[]): Promise<Browser> {
   return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking', ...flags] });
 }
 
-/** The packages as they are built: bundled, and loaded a second time, they would not know each other's tensors. */
+/** The page loads the built packages by this map. A bundled second copy would not accept the tensors of the first. */
 const IMPORT_MAP = JSON.stringify({
   imports: Object.fromEntries(
     Object.entries(IMPORTS).map(([name, path]) => [name, path.replace(/^\/dist/, '/packages/ropewalk/dist')]),
   ),
 });
 
-/** The files of a page. */
+/** The files that a page needs. */
 export interface Site {
   /** The module that is bundled. */
   readonly entry: string;
-  /** Where the page finds it. */
+  /** The address at which the page loads the bundled module. */
   readonly module: string;
-  /** Folders, and single files, by the start of their addresses. */
+  /** Folders and single files, by the start of their addresses. */
   readonly folders: Readonly<Record<string, string>>;
 }
 
 /**
- * Serves an empty page, isolated; the caller closes the server.
+ * Serves an empty, isolated page. The caller closes the server.
  *
- * @param site - what it is given
+ * @param site - the files of the page
  */
 export async function servePage({ entry, module, folders }: Site): Promise<Server> {
   const { outputFiles } = await build({
@@ -177,7 +177,7 @@ export async function servePage({ entry, module, folders }: Site): Promise<Serve
   return server;
 }
 
-/** Where a server of {@link servePage} is found. */
+/** Returns the origin of a server that {@link servePage} started. */
 export function originOf(server: Server): string {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

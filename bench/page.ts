@@ -1,5 +1,5 @@
 /**
- * The code that runs in Chromium: a session of a GPU, beside ONNX Runtime's build for browsers, or of WebNN.
+ * The code that runs in Chromium: a session of WebNN, or of a GPU with ONNX Runtime's build for browsers as a peer.
  *
  * @module
  */
@@ -13,16 +13,16 @@ import { runWebnnSession } from './webnn.js';
 /** The parameters of the page. */
 export interface PageTask {
   readonly options: SessionOptions;
-  /** The browser, with its version. */
+  /** The browser with its version. */
   readonly where: string;
-  /** ONNX Runtime's version, or the reason why it is left out; undefined when it is not asked. */
+  /** The version of ONNX Runtime, or the reason why it is left out. It is undefined when the peer is not wanted. */
   readonly ort?: { readonly version: string } | { readonly leftOut: string };
 }
 
 /**
  * Runs the cases.
  *
- * @param task - from Node
+ * @param task - comes from the process in Node
  */
 export async function runInPage({ options, where, ort }: PageTask): Promise<SessionResult> {
   const progress = (label: string): void => console.log(label);
@@ -35,7 +35,7 @@ export async function runInPage({ options, where, ort }: PageTask): Promise<Sess
 
 async function loadOrt(version: string): Promise<Peer | string> {
   try {
-    const address = '/ort/ort.webgpu.bundle.min.mjs'; // not a literal below: this file is bundled, that one is not
+    const address = '/ort/ort.webgpu.bundle.min.mjs'; // a variable, so that the bundler leaves this import alone
     const ort: OrtModule = await import(address);
     ort.env.logLevel = 'error';
     ort.env.wasm.wasmPaths = '/ort/';

@@ -1,6 +1,6 @@
-/** A line of progress, on a terminal only. @module */
+/** Shows a line of progress, but only on a terminal. @module */
 
-/** Shows a line in place of the last one; without text, takes it away. */
+/** Replaces the last line of progress. Without a text it removes the line. */
 export function showProgress(text = ''): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
 }

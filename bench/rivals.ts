@@ -1,5 +1,6 @@
 /**
- * The peers of a case: opened, compared with our output, ready to take turns with us.
+ * Prepares the peers of a case: it loads their graphs and compares their outputs with ours before they take turns with
+ * us.
  *
  * @module
  */
@@ -24,20 +25,20 @@ export interface SessionOptions extends RoomOptions {
   readonly peers: readonly PeerName[];
 }
 
-/** A way of a peer this many times slower than its best is not timed: it would only take time. */
+/** A way that is this many times slower than the same peer's best way is not timed. */
 const HOPELESS = 4;
 
-/** A peer's way while it waits for its turns. */
+/** One way of a peer before the timing starts. */
 interface Asked extends Rival {
-  /** One call, to see whether it can win. */
+  /** The time of one call, which shows whether this way can be the peer's best. */
   readonly trialMs?: number;
 }
 
 /**
- * Asks peers.
+ * Makes the function that prepares the peers of each case.
  *
- * @param peers - open; they stay open
- * @returns for `rivals` of a session's setting
+ * @param peers - the open peers, which stay open
+ * @returns the value for `rivals` in a session's settings
  */
 export function rivalsOf(peers: readonly Peer[]): (entry: BenchCase, prepared: PreparedCase) => Promise<Rivals> {
   return async ({ dtype }, prepared) => {
@@ -75,7 +76,7 @@ export function rivalsOf(peers: readonly Peer[]): (entry: BenchCase, prepared: P
   };
 }
 
-/** Leaves out ways that another way of the same peer, which agrees, beats by far. */
+/** Leaves out each way that is much slower than another way of the same peer whose output agrees. */
 function withoutHopeless(asked: readonly Asked[]): Rival[] {
   return asked.map((way) => {
     const rivals = asked.filter(

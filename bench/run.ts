@@ -28,7 +28,7 @@ interface Options extends Omit<SessionOptions, 'peers'> {
 
 /** The task of a child process. */
 interface Task {
-  /** 0 where a GPU computes. */
+  /** The number of threads, or 0 when a GPU computes. */
   readonly threads: number;
   readonly options: SessionOptions;
 }
@@ -79,7 +79,7 @@ function readOptions(): Options {
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
     .option('--svg <file>', 'draw the roofline of the first number of threads; not of webgpu')
     .option('--decoder', 'whole models instead, with options of their own: --decoder --help')
-    .exitOverride(({ exitCode }) => process.exit(exitCode && 2)) // 1 is kept for wrong results
+    .exitOverride(({ exitCode }) => process.exit(exitCode && 2)) // exit code 1 means wrong results
     .parse();
   const options = command.opts<Options>();
   const webgpu = options.backend === 'webgpu';
@@ -104,7 +104,7 @@ function peersOf(backend: string): readonly PeerName[] {
   return backend === 'webgpu' ? GPU_PEERS : backend === 'webnn' ? WEBNN_PEERS : CPU_PEERS;
 }
 
-/** Loads what the task needs: the parent needs none of it. */
+/** Imports the module of the task only here, because the parent process does not need it. */
 async function runTask({ threads, options }: Task): Promise<SessionResult> {
   if (threads > 0) {
     const { runCpuSession } = await import('@ropewalk/bench/node');

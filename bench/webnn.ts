@@ -1,5 +1,5 @@
 /**
- * Measures the webnn backend beside cpu, in one page.
+ * Measures the webnn backend and the cpu backend in one page.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { chooseCases, QUICK_EFFORT, type Rivals, type SessionResult, webnnCases 
 import { type Ropewalk, ropewalk } from 'ropewalk';
 import type { SessionOptions } from './rivals.js';
 
-/** WebNN's interface, as far as it is used here. */
+/** The part of WebNN's interface that is used here. */
 interface MlTensor {
   readonly dataType: string;
   readonly shape: readonly number[];
@@ -30,8 +30,8 @@ interface Globals {
 }
 
 /**
- * Waits until WebNN has computed. It does not say when; what is read has been computed, so one element of what was
- * computed last is read.
+ * Waits until WebNN has computed. WebNN does not say when it has, but a read waits for the computation. So one element
+ * of the last output is read.
  */
 class Fence {
   #last: { readonly context: MlContext; readonly tensor: MlTensor } | undefined;
@@ -73,10 +73,10 @@ class Fence {
 }
 
 /**
- * Runs the cases of webnn, and of cpu with one thread in turns.
+ * Runs the cases on webnn, in turns with cpu on one thread.
  *
- * @param options - which cases; whether cpu is asked
- * @param where - the browser, with its version
+ * @param options - the cases, and whether cpu runs too
+ * @param where - the browser with its version
  * @param progress - called with the label of each case before it runs
  */
 export async function runWebnnSession(
@@ -121,7 +121,7 @@ export async function runWebnnSession(
   return { threads: 0, capabilities, gpu: { where, software: false, clock }, peerNotes, ...results };
 }
 
-/** The webnn backend, as its package is built. */
+/** Opens the webnn backend from its built package. */
 async function openWebnn(): Promise<Ropewalk> {
   const onnx = new URL('../packages/onnx/dist/index.js', import.meta.url).href;
   const { openWebnn: open }: typeof import('../packages/onnx/src/index.js') = await import(onnx);

@@ -1,13 +1,13 @@
 /**
  * Packs the grids of ggml's IQ1, IQ2 and IQ3 formats into packages/model/src/iq-grids.generated.ts.
  *
- * Usage: node scripts/build-iq-grids.mjs GGML_COMMON_H, the file src/ggml-common.h of ggml-org/ggml at the commit
- * below.
+ * Usage: node scripts/build-iq-grids.mjs GGML_COMMON_H
+ * GGML_COMMON_H is the file src/ggml-common.h of ggml-org/ggml at the commit below.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const COMMIT = 'd99724f2b141fed9e1a9f402213506c081433465';
-/** Table → the values its bytes take, in the order of their codes; values of an entry; bits of a code. */
+/** For each table: the values of its bytes in the order of their codes, the values per entry, and the bits per code. */
 const TABLES = {
   iq2xxs_grid: [[8, 25, 43], 8, 2],
   iq2xs_grid: [[8, 25, 43], 8, 2],

@@ -1,9 +1,10 @@
 /**
- * Compiles the CPU kernels, packages/ropewalk/src/backends/wasm/assembly, to two WebAssembly modules and writes them,
- * compressed, as text into packages/ropewalk/src/backends/wasm/kernels.generated.ts, so that the package carries its
- * bytes: nothing is fetched, and any bundler takes them. Likewise the roofs that `ropewalk bench` measures.
+ * Compiles the CPU kernels in packages/ropewalk/src/backends/wasm/assembly to two WebAssembly modules. It writes them
+ * as compressed text into packages/ropewalk/src/backends/wasm/kernels.generated.ts, so that the package contains its
+ * bytes: it fetches nothing, and every bundler accepts it. It does the same for the roofs that `ropewalk bench`
+ * measures.
  *
- * Usage: node scripts/build-wasm.mjs [--check]. With --check nothing is written; exits 1 when the committed modules
+ * Usage: node scripts/build-wasm.mjs [--check]. With --check it writes nothing, and exits 1 when the committed modules
  * differ from the sources.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,9 +18,9 @@ const KERNELS = {
   entry: 'packages/ropewalk/src/backends/wasm/assembly/index.ts',
   target: 'packages/ropewalk/src/backends/wasm/kernels.generated.ts',
   what: "The kernels' modules",
-  pieces: 4, // each pair within the 32 KiB that deflate looks back
+  pieces: 4, // so that each pair is within the 32 KiB that deflate looks back
 };
-/** AssemblyScript files, and what is generated of each. */
+/** The AssemblyScript files, and the file that is generated from each. */
 const TARGETS = [
   KERNELS,
   {
@@ -38,9 +39,9 @@ export const MODULES = [
  * Compiles the kernels.
  *
  * @param {string} entry - assembly/index.ts, a copy of it, or another AssemblyScript file
- * @param modules - which of MODULES
- * @param optimise - options of the compiler: how much
- * @returns {Promise<{ name: string, bytes: Buffer<ArrayBuffer> }[]>} name and bytes of each module
+ * @param modules - some of MODULES
+ * @param optimise - the compiler's options for optimisation
+ * @returns {Promise<{ name: string, bytes: Buffer<ArrayBuffer> }[]>} the name and the bytes of each module
  */
 export async function compileKernels(entry, modules = MODULES, optimize = ['-O3', '--converge']) {
   const compiled = [];
@@ -51,8 +52,8 @@ export async function compileKernels(entry, modules = MODULES, optimize = ['-O3'
       const { error, stderr } = await asc.main([
         entry,
         ...['--outFile', outFile, '--runtime', 'stub', '--use', 'abort=', '--noAssert', ...optimize],
-        // The host gives the memory: shared with workers, or not (then it clears the flag; see
-        // ../packages/ropewalk/src/backends/wasm/module.ts).
+        // The host provides the memory. If it is not shared with workers, the host clears the flag; see
+        // ../packages/ropewalk/src/backends/wasm/module.ts.
         ...['--importMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536'],
         ...features.flatMap((feature) => ['--enable', feature]),
       ]);
@@ -66,7 +67,8 @@ export async function compileKernels(entry, modules = MODULES, optimize = ['-O3'
 }
 
 /**
- * All modules as one run of bytes: the first piece of each, then the second of each. They are nearly alike.
+ * Joins all modules: the first piece of each, then the second of each. The modules are nearly alike, so this compresses
+ * better.
  *
  * @param {{ bytes: Buffer }[]} compiled
  * @param {number} pieces
@@ -82,10 +84,10 @@ function interleave(compiled, pieces) {
 }
 
 /**
- * The text of a generated file.
+ * Makes the text of a generated file.
  *
  * @param {{ name: string, bytes: Buffer }[]} compiled - from {@link compileKernels}
- * @param {{ entry: string, what: string, pieces: number }} of - one of TARGETS; the kernels unless given
+ * @param {{ entry: string, what: string, pieces: number }} of - one of TARGETS. Default: the kernels
  */
 export function packKernels(compiled, { entry, what, pieces } = KERNELS) {
   const packed = deflateRawSync(interleave(compiled, pieces), { level: 9 }).toString('base64');
@@ -105,7 +107,7 @@ async function main() {
     const compiled = await compileKernels(join(root, of.entry));
     const target = join(root, of.target);
     if (process.argv.includes('--check')) {
-      // Compressed text may differ between zlib versions; what it unpacks to may not.
+      // The compressed text may differ between zlib versions, but the unpacked bytes may not.
       const text = readFileSync(target, 'utf8');
       const packed = /PACKED: string =\s*'([^']*)'/.exec(text)?.[1] ?? '';
       if (!inflateRawSync(Buffer.from(packed, 'base64')).equals(interleave(compiled, of.pieces))) {

@@ -1,11 +1,11 @@
-/** One file of JavaScript from a source and what it imports: for processes in which a loader of TypeScript may not run. */
+/** Makes one JavaScript file of a source and its imports, for processes in which no TypeScript loader may run. */
 import { mkdtempSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buildSync } from 'esbuild';
 import { ROOT } from './imports.mjs';
 
-/** Bundles a source for Node. @returns the file; it is alone in a new temporary folder, which the caller removes */
+/** Bundles a source for Node. @returns the file, alone in a new temporary folder, which the caller removes */
 export function bundleSource(source) {
   const outfile = join(realpathSync(mkdtempSync(join(tmpdir(), 'ropewalk-'))), 'main.mjs');
   const tsconfig = join(ROOT, 'tsconfig.json');

@@ -1,7 +1,7 @@
 /**
- * Checks who imports whom (CONTRIBUTING.md, "Packages"): packages import what their package.json lists, by name and by
- * its entries; inside `ropewalk` the rooms keep their order; no cycle between files, types included; node: modules only
- * in files for Node.
+ * Checks the imports (CONTRIBUTING.md, "Packages"). Packages import only the packages that their package.json lists, by
+ * name and by their entries. The folders inside `ropewalk` keep their order. Files form no cycle, not even with types.
+ * Only files for Node import node: modules.
  *
  * Usage: node scripts/check-imports.mjs [ROOT]. Exits 1 and names each offending import.
  */
@@ -10,11 +10,11 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { fileOf, importsOf, ROOT, sourcesIn } from './imports.mjs';
 
 /**
- * Packages whose folders, the rooms of src, have an order: room → rooms it may import, beside itself. `entry` are the files
- * beside the rooms.
+ * The packages whose folders of src (rooms) have an order. Each room has the list of rooms that it may import besides
+ * itself. `entry` stands for the files directly in src.
  */
 const ROOMS = {
-  // The oracle shares no code with the accused.
+  // The oracle shares no code with the backends that it judges.
   ropewalk: {
     core: [],
     ops: ['core'],
@@ -45,7 +45,7 @@ const packages = homes.map((folder) => {
 const files = packages.flatMap((owner) => sourcesIn(owner.src).map((path) => ({ owner, path })));
 const known = new Set(files.map(({ path }) => path));
 
-/** For Node: the command line, and files that say so in their names. */
+/** Says whether a file is for Node: it belongs to the command line, or its name contains `node`. */
 const forNode = ({ owner, path }) => owner.name === '@ropewalk/cli' || /(^|[\\/.])node\.(ts|mjs)$/.test(path);
 const roomOf = (owner, path) => {
   const parts = relative(owner.src, path).split(/[\\/]/);
@@ -53,7 +53,7 @@ const roomOf = (owner, path) => {
 };
 
 const problems = [];
-/** file → files of its package that it imports */
+/** Maps each file to the files of its package that it imports. */
 const graph = new Map();
 for (const file of files) {
   const { owner, path } = file;

@@ -1,4 +1,4 @@
-/** Removes what `npm run build` makes, so that nothing of deleted sources stays in it. */
+/** Removes the output of `npm run build`, so that no output of deleted sources stays there. */
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -1,19 +1,19 @@
-/** Who imports whom: the import graph of packages, site, tests, scripts and bench, for checks and for the test runner. */
+/** Builds the import graph of packages, site, tests, scripts and bench, for checks and for the test runner. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The repository. */
+/** The root folder of the repository. */
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 const IMPORT =
   /(?:^|\n)\s*(?:import|export)\s(?:([^'";]*?)\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]\s*\)/g;
 
 /**
- * The imports and re-exports of a module's text.
+ * Finds the imports and re-exports in a module's text.
  *
- * @returns for each the target as written, the words between `import` or `export` and `from`, and whether it is loaded
- *   only when the code comes there: `import(…)`
+ * @returns for each one the target as written, the words between `import` or `export` and `from`, and whether it is a
+ *   dynamic `import(…)`
  */
 export function importsOf(text) {
   return [...text.matchAll(IMPORT)].map(([whole, words, from, called]) => ({
@@ -24,14 +24,14 @@ export function importsOf(text) {
   }));
 }
 
-/** The source files below a folder; assembly/ is AssemblyScript: asc resolves its imports. */
+/** Lists the source files below a folder, without assembly/, whose AssemblyScript imports asc resolves. */
 export function sourcesIn(folder) {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter((name) => /\.(tsx?|mjs)$/.test(name) && !/(^|[\\/])(node_modules|dist|assembly)[\\/]/.test(name))
     .map((name) => join(folder, name));
 }
 
-/** The file that a relative import names: `./x.js` is x.ts or x.tsx in the sources. */
+/** Returns the source file of a relative import: `./x.js` is x.ts or x.tsx in the sources. */
 export function fileOf(from, target) {
   const path = resolve(dirname(from), target);
   const source = path.replace(/\.js$/, '.ts');
@@ -39,9 +39,9 @@ export function fileOf(from, target) {
 }
 
 /**
- * The names in braces of an import or export that are there when it runs: types are not.
+ * Lists the names in the braces of an import or export, without types, which do not exist when the code runs.
  *
- * @returns each as the imported module calls it, and as this one does; undefined: all that the module exports
+ * @returns each name in the imported module and in this module; undefined if all exports are taken
  */
 function namesOf(words) {
   const braces = /\{([^}]*)\}/.exec(words)?.[1];
@@ -56,12 +56,12 @@ function namesOf(words) {
 }
 
 /**
- * The files that each file needs, by what it imports. A name that is imported by a package's entry leads to the file
- * that defines it, not to all that the entry exports: else every change in a package would concern all who use it.
+ * Finds the files that each file needs, by its imports. A name that comes from a package's entry leads to the file that
+ * defines it, not to all files of the entry. Otherwise every change in a package would affect all its users.
  */
 export class ImportGraph {
   #imports = new Map();
-  /** name of an entry, `@ropewalk/formats/node` → its source */
+  /** Maps the name of an entry, such as `@ropewalk/formats/node`, to its source. */
   #entries = new Map();
 
   constructor(root = ROOT) {
@@ -77,7 +77,7 @@ export class ImportGraph {
     }
   }
 
-  /** The files that a file imports itself, but those that it loads only when it comes there. */
+  /** Lists the files that a file imports directly, without its dynamic imports. */
   directOf(path) {
     let found = this.#imports.get(path);
     if (!found) {
@@ -96,12 +96,12 @@ export class ImportGraph {
     return found;
   }
 
-  /** The files that a file loads only when it comes there. */
+  /** Lists the files that a file imports dynamically. */
   lazyOf(path) {
     return this.#read(path).flatMap(({ target, lazy }) => (lazy ? (this.#fileOf(path, target) ?? []) : []));
   }
 
-  /** All files that these files need, with themselves. */
+  /** Lists these files and all files that they need. */
   needsOf(...paths) {
     const seen = new Set(paths);
     for (const file of seen) for (const next of this.directOf(file)) seen.add(next);
@@ -116,7 +116,9 @@ export class ImportGraph {
     return /\.(tsx?|mjs)$/.test(path) && existsSync(path) ? importsOf(readFileSync(path, 'utf8')) : [];
   }
 
-  /** The file that defines a name which a file that re-exports gives; undefined where the file itself defines it. */
+  /**
+   * Finds the file that defines a re-exported name. It is undefined if the re-exporting file defines the name itself.
+   */
   #definerOf(path, name, seen = new Set()) {
     if (seen.has(path)) return undefined;
     seen.add(path);
@@ -129,7 +131,7 @@ export class ImportGraph {
       const names = space ? [] : namesOf(words);
       const found = names?.find(({ own }) => own === name);
       if (found) return this.#definerOf(file, found.name, seen) ?? file;
-      // `export * from`: the file defines the name, or exports it on.
+      // After `export * from`, the target either defines the name or re-exports it.
       const defines = names ? undefined : new RegExp(`^export .*\\b${name}\\b`, 'm').test(readFileSync(file, 'utf8'));
       const deeper =
         defines === undefined ? undefined : (this.#definerOf(file, name, seen) ?? (defines ? file : undefined));
@@ -139,5 +141,5 @@ export class ImportGraph {
   }
 }
 
-/** A path from the repository's root, with forward slashes. */
+/** Returns a path relative to the repository's root, with forward slashes. */
 export const fromRoot = (path) => relative(ROOT, path).replaceAll('\\', '/');

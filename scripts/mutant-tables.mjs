@@ -1,7 +1,7 @@
 /**
- * Prints the two tables of docs/mutants.md: how many known bugs each set of vectors kills, and which.
+ * Prints the two tables of docs/mutants.md: the number of known bugs that each set of vectors kills, and their names.
  *
- * Run: node --import tsx scripts/mutant-tables.mjs
+ * Usage: node --import tsx scripts/mutant-tables.mjs
  */
 import { fileURLToPath } from 'node:url';
 import { CAUSES } from '../packages/diagnose/src/kernel/mutant.ts';

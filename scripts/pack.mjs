@@ -1,10 +1,10 @@
 /**
- * Readies a package for `npm pack` and `npm publish`, from its folder: builds it from nothing, and puts beside dist/
- * what lies at the repository's root: the licence, and each folder of `files` that is there (the command line brings
- * models and vectors). If the repository's package.json has a `homepage`, the package's own gets it too, and its page
- * ends with a link there.
+ * Prepares a package for `npm pack` and `npm publish`, from the package's folder. It builds the package from nothing
+ * and copies files from the repository's root beside dist/: the licence, and each folder of `files` that exists there
+ * (the command line contains models and vectors). If the repository's package.json has a `homepage`, the package.json
+ * of the package gets it too, and its README ends with a link to it.
  *
- * Usage: node ../../scripts/pack.mjs [--clean]. With --clean takes away again what was put there.
+ * Usage: node ../../scripts/pack.mjs [--clean]. With --clean it removes the copies again.
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const { files } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
 const borrowed = ['LICENSE', ...files].filter((name) => name !== 'dist' && existsSync(join(root, name)));
 const { homepage } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 const cleaning = process.argv.includes('--clean');
-/** Puts a line before a text of a file, or at its end; with --clean takes it away again. */
+/** Inserts a line before a text of a file, or at its end. With --clean it removes the line again. */
 function withLine(file, line, before) {
   const text = readFileSync(join(home, file), 'utf8').replace(line, '');
   const at = before === undefined ? text.length : text.indexOf(before);
@@ -29,7 +29,7 @@ if (homepage !== undefined) {
 }
 for (const name of borrowed) rmSync(join(home, name), { recursive: true, force: true });
 if (!cleaning) {
-  // docs/api is what TypeDoc makes.
+  // docs/api is left out, because TypeDoc generates it.
   const filter = (path) => path !== join(root, 'docs/api');
   for (const name of borrowed) cpSync(join(root, name), join(home, name), { recursive: true, filter });
   const tsc = join(root, 'node_modules/typescript/bin/tsc');

@@ -1,7 +1,7 @@
 /**
- * Installs the peers that tests and benchmarks compare with, the tools that the built packages are tried with, and
- * TypeDoc; and lets the library find ONNX Runtime, which is an optional peer of its own: it weighs 290 MB, so `npm ci`
- * does not bring it.
+ * Installs the peers that tests and benchmarks compare with, the tools that test the built packages, and TypeDoc. It
+ * also makes ONNX Runtime visible to the library. That is an optional peer dependency of 290 MB, so `npm ci` does not
+ * install it.
  *
  * Usage: node scripts/peers.mjs
  */
@@ -19,7 +19,7 @@ const install = (folder, ...options) => {
 install('bench');
 install('test/consumers');
 install('scripts/docs', '--ignore-scripts');
-// llama.cpp's own CUDA and Vulkan builds are optional packages of 600 MB.
+// The CUDA and Vulkan builds of llama.cpp are optional packages of 600 MB, which are not needed.
 if (process.platform === 'linux' && process.arch === 'x64')
   install('bench/llama', '--omit=optional', '--ignore-scripts');
 const link = join(root, 'node_modules', 'onnxruntime-node');

@@ -1,6 +1,7 @@
 /**
- * Measures Home, Explore and Check of the built site with Lighthouse, on this machine's Chromium, and writes the scores
- * to site/lighthouse.json. Not in CI: on a shared machine only accessibility and sizes are stable, which tests assert.
+ * Measures the pages Home, Explore and Check of the built site with Lighthouse on this machine's Chromium, and writes
+ * the scores to site/lighthouse.json. CI does not run it, because on a shared machine only accessibility and sizes are
+ * stable, and tests already check those.
  *
  * Usage: npm run site:build && npx tsx scripts/site-lighthouse.mjs
  */
@@ -25,7 +26,7 @@ if (!existsSync(cli))
 const site = await serve({ folders: { [UNDER]: join(ROOT, 'site/dist') } });
 const pages = {};
 for (const page of ['', 'explore/', 'check/']) {
-  // In a process of its own, so that this one can serve.
+  // Lighthouse runs in a separate process, so that this one can serve.
   const argv = [cli, `${site.origin}${UNDER}${page}`, '--output=json', '--quiet', '--preset=desktop'];
   argv.push('--chrome-flags=--headless=new --no-sandbox --disable-quic');
   const text = await new Promise((resolve, reject) => {

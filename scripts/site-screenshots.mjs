@@ -1,8 +1,8 @@
 /**
- * Takes pictures of every page of the built site: at 375, 768 and 1440 px, dark and light; and README's own,
+ * Takes pictures of every page of the built site at 375, 768 and 1440 px, dark and light, and the picture of README,
  * docs/site.png.
  *
- * Usage: npm run site:build && npx tsx scripts/site-screenshots.mjs [FOLDER], .scratch/site unless given
+ * Usage: npm run site:build && npx tsx scripts/site-screenshots.mjs [FOLDER]. Default: .scratch/site
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ const site = await serve({ folders: { [UNDER]: DIST } });
 const browser = await openChromium(SOFTWARE_GPU);
 const take = async (path, file, options, whole) => {
   const { page } = await visit(browser, site, path, options);
-  await page.waitForTimeout(1500); // figures that workers compute
+  await page.waitForTimeout(1500); // wait for the figures that workers compute
   await page.screenshot({ path: file, fullPage: whole });
   await page.context().close();
 };

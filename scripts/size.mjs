@@ -1,6 +1,6 @@
 /**
- * Checks that no package has more lines than its budget, generated files and AssemblyScript left out. A change that needs more raises the
- * budget in the same commit and says why; one that takes lines away lowers it.
+ * Checks that no package has more lines than its budget. Generated files and AssemblyScript do not count. A change that
+ * needs more lines raises the budget in the same commit and says why. A change that removes lines lowers it.
  *
  * Usage: node scripts/size.mjs. Exits 1 and names each package above its budget.
  */

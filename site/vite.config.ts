@@ -7,7 +7,7 @@ import { pages } from './build/pages.js';
 
 export default defineConfig({
   root: import.meta.dirname,
-  base: './', // servable under any path
+  base: './', // the site works under any path
   appType: 'mpa',
   plugins: [pages(), dataFiles(), docsData(), figures(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
@@ -16,6 +16,6 @@ export default defineConfig({
     target: 'es2022',
     assetsInlineLimit: 0, // data: addresses would need a looser content security policy
     modulePreload: { polyfill: false },
-    chunkSizeWarningLimit: 2000, // test/site asserts what each page loads
+    chunkSizeWarningLimit: 2000, // test/site checks the size of each page
   },
 });

@@ -1,4 +1,7 @@
-/** TypeDoc over every entry: each public name has a docstring, each {@link} leads somewhere; and the report of public names is that of the code. */
+/**
+ * Runs TypeDoc on every entry: each public name has a docstring and each link has a target. Also, the report of public
+ * names matches the code.
+ */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';

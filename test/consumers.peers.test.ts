@@ -1,7 +1,7 @@
 /**
- * The packages as their users have them: installed from tarballs, linted by publint and are-the-types-wrong, run by Bun
- * and Deno, and bundled into one file. Node's own ways are in package.peers.test.ts, browsers' in browser/, the pages'
- * examples in docs.peers.test.ts.
+ * Tests the packages as their users have them: installed from tarballs, linted by publint and are-the-types-wrong, run
+ * by Bun and Deno, and bundled into one file. package.peers.test.ts tests them in Node, browser/ in browsers, and
+ * docs.peers.test.ts runs the examples of the pages.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -20,7 +20,7 @@ const folder = mkdtempSync(join(tmpdir(), 'consumers-'));
 before(() => void installInto(folder));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Where a command of test/consumers is, or why tests with it are skipped. */
+/** Returns the path of a command of test/consumers, or the reason why tests with it are skipped. */
 function command(name: string, bin: string): ReturnType<typeof consumerTool> {
   const path = join(ROOT, 'test/consumers/node_modules', name, bin);
   return existsSync(path) ? { path, missing: false } : { missing: `${name} is not installed: npm run peers` };
@@ -30,7 +30,7 @@ describe('each tarball', () => {
   const publint = command('publint', 'src/cli.js');
   const attw = command('@arethetypeswrong/cli', 'dist/index.js');
   for (const manifest of PACKAGES.values()) {
-    // Of the ways to resolve types, two are left out: Node 10's, and CommonJS's, which gets an ES module by require().
+    // Two ways to resolve types are left out: Node 10's, and CommonJS's, which loads an ES module by require().
     test(`${manifest.name}: publint and are-the-types-wrong find nothing`, {
       skip: publint.missing || attw.missing,
     }, () => {
@@ -74,7 +74,7 @@ for (const [name, where, bin, ...options] of [
       test(title, () => {
         writeFileSync(join(folder, `${name}-${n}.ts`), code);
         const { stdout, stderr } = run(`${name}-${n}.ts`);
-        // Each runtime prints typed arrays in its own way.
+        // Each runtime prints typed arrays differently.
         const words = (text: string): string[] => text.match(/[\w.-]+/g) ?? [];
         assert.deepEqual(words(stdout), words(output!), stderr);
       });
@@ -99,7 +99,7 @@ describe('a page bundled into one file, with cpu alone by openCpu', () => {
     const { outputFiles } = await esbuild({ absWorkingDir: folder, ...options, ...of, write: false });
     return outputFiles[0]!.text;
   };
-  /** Holds a bundle, gzipped, to the number that README states; Rollup makes a smaller one. */
+  /** Compares the gzipped size of a bundle with the number in README. Rollup's bundle is smaller. */
   function checkSize(code: string, said: RegExp): void {
     const stated = Number(said.exec(readFileSync(join(ROOT, 'README.md'), 'utf8'))?.[1]);
     const size = gzipSync(code, { level: 9 }).length / 1000;

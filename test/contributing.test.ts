@@ -1,4 +1,4 @@
-/** The programs in contributing/debugging.md run, in a clone with `npm ci` alone; the one that needs a GPU is left to hand. */
+/** Runs the programs in contributing/debugging.md in a clone after `npm ci`. The one that needs a GPU is not tested. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,8 +1,9 @@
 /**
- * The documentation, as a user of the packages has it. Each
- * ```ts block of README.md, docs/ and the packages' READMEs is run as a program beside the installed packages; what it prints must be the ```text block after it. README's commands are run too, and those of every ```console block.
+ * Tests the documentation with installed packages. Each ```ts block of README.md, docs/ and the packages' READMEs runs
+ * as a program, and its output must equal the ```text block after it. The commands of README and of every ```console
+ * block run too.
  *
- * `FILL=1 npm test -- test/docs.peers.test.ts` writes what examples print into the pages.
+ * `FILL=1 npm test -- test/docs.peers.test.ts` writes the output of the examples into the pages.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -61,7 +62,7 @@ describe('examples in the documentation', () => {
 });
 
 describe("README's commands", () => {
-  // What README's lines for torch write, from a kernel that takes interleaved pairs for half.
+  // These are the files that README's lines for torch write, from a kernel that takes interleaved pairs for half.
   before(async () => {
     const rw = await ropewalk({ backend: 'reference' });
     const { head_dim: headDim, rope_theta: base } = JSON.parse(
@@ -88,7 +89,7 @@ describe("README's commands", () => {
     test(`${title}: ${code.trim()}`, () => {
       assert.ok(output, 'the page shows what it prints');
       const { stdout } = spawnSync(code, { cwd: folder, encoding: 'utf8', shell: true });
-      // A page may leave out the end, and says so.
+      // A page may leave out the end of an output and mark it with "…".
       if (process.env.FILL && !output.endsWith('…\n')) fill(page, code, stdout);
       else if (output.endsWith('…\n')) assert.equal(`${stdout.slice(0, output.length - 2)}…\n`, output);
       else assert.equal(stdout, output);
@@ -96,13 +97,13 @@ describe("README's commands", () => {
   }
 });
 
-/** Commands that take what the reader has: a kernel's dumps and outputs, graphs of another program, a GPU. */
+/** Commands that need something of the reader: a kernel's dumps and outputs, graphs of another program, or a GPU. */
 const OWN = /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|import) |ropewalk check .*--provider cuda)/;
-/** A page that has every file that its commands take: nothing of it is the reader's own. */
+/** This page has every file that its commands need. */
 const WHOLE = join('docs', 'port-a-kernel.md');
 const noNumpy = spawnSync('python3', ['-c', 'import numpy']).status !== 0 && 'Python with numpy is not installed';
 const noCompiler = spawnSync('c++', ['--version']).status !== 0 && 'there is no C++ compiler';
-/** Why a command cannot run here. */
+/** Returns the reason why a command cannot run here, or false. */
 function lacks(command: string): string | false {
   if (command.includes('onnxruntime')) return noOnnxruntime;
   if (command.includes('python3')) return noNumpy;
@@ -114,7 +115,7 @@ describe('commands in the documentation, in the order of their page', () => {
     const own = join(folder, 'pages', page.replace(/\W/g, '-'));
     let files: (readonly [name: string, code: string])[] = [];
     for (const { language, title, code } of blocksOf(page)) {
-      // A block whose first line names a file is that file from here on.
+      // If the first line of a block names a file, the block is written to that file.
       const name = /^(?:\/\/|#) ([\w-]+\.\w+)/.exec(code)?.[1];
       if (name && language !== 'console') files = [...files, [name, code]];
       if (language !== 'console') continue;
@@ -127,7 +128,7 @@ describe('commands in the documentation, in the order of their page', () => {
           for (const [name, text] of written) writeFileSync(join(own, name), text);
           const env = { ...process.env, PATH: `${join(own, 'node_modules/.bin')}:${process.env.PATH}` };
           const { stdout } = spawnSync(`(${command}) 2>&1`, { cwd: own, encoding: 'utf8', shell: true, env });
-          // A page may leave lines, or the end of one, out, and says so.
+          // A page may leave out lines, or the end of a line, and mark it with "…".
           const parts = output!.split(/^ *…\n|…(?=\n)/m);
           if (process.env.FILL && parts.length === 1) refill(page, `$ ${command}\n`, output!, stdout);
           else if (parts.length === 1) assert.equal(stdout, output);
@@ -157,7 +158,7 @@ describe('pages in the documentation, with a server of files and nothing else', 
   skip: noBrowser,
 }, () => {
   for (const { page, title, code, output } of PAGES.flatMap((name) => examplesOf(name, 'html'))) {
-    if (code.startsWith('<!--')) continue; // a file of a larger page: test/browser/in-a-page.browser.test.ts
+    if (code.startsWith('<!--')) continue; // test/browser/in-a-page.browser.test.ts tests these
     test(title, async () => {
       writeFileSync(join(folder, 'index.html'), code);
       const site = await serve({ folders: { '/': folder } });

@@ -1,4 +1,4 @@
-/** Pages of the documentation: links lead somewhere, and every dialect has an example. */
+/** Tests the pages of the documentation: every link has a target, and every dialect has an example. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -7,7 +7,7 @@ import { DOCS } from '@ropewalk/cli/internal';
 import { PACKAGES, ROOT } from './support/build.js';
 import { examplesOf, PAGES } from './support/examples.js';
 
-/** The anchors that the headings of a page get where Markdown is shown. */
+/** Returns the anchors of a page's headings in rendered Markdown. */
 function anchorsOf(file: string): string[] {
   const headings = readFileSync(file, 'utf8').matchAll(/^#+ (.*)$/gm);
   return Array.from(headings, ([, text]) =>

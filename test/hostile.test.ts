@@ -1,7 +1,8 @@
 /**
- * Every public function with hostile values in each argument: it ends in a RopewalkError or in a result without NaN.
+ * Calls every public function with hostile values in each argument. It must throw a RopewalkError or return a result
+ * without NaN.
  *
- * The functions are found by importing what package.json exports, so that a new one without a row here fails.
+ * The test imports every entry of package.json, so a new function without a row here fails.
  */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -35,14 +36,14 @@ import { tinyModel } from './support/tiny-model.js';
 
 const { cann, ggml, gguf, huggingface, infiniop, llaisys, onnx } = dialects;
 
-/** TypeScript's ES2022 has no resizable buffers. */
+/** This type is declared here, because TypeScript's ES2022 has no resizable buffers. */
 type Resizable = ArrayBuffer & { resize(byteLength: number): void };
-/** Makes the arguments of a call that works. */
+/** Makes the arguments of a valid call. */
 type Row = () => readonly unknown[];
-/** A row for each function of an entry; a class has a row for its constructor. */
+/** A row for each function of an entry. A class has a row for its constructor. */
 type Rows = Readonly<Record<string, Row>>;
 
-/** A stack for each of the many refusals would take most of the time; what else runs in this process keeps its own. */
+/** Turns off stack traces in these tests, because they would take most of the time. Other tests keep them. */
 function withoutStacks(): void {
   const { stackTraceLimit } = Error;
   before(() => {
@@ -90,7 +91,7 @@ const backend = await main.openBackend('reference');
 /** Error classes handle their arguments as JavaScript does. */
 const NO_ROW = new Set<unknown>([main.RopewalkError]);
 
-/** Experts of two tokens, or room for them. */
+/** Makes the experts of two tokens, or an output for them. */
 const experts = () => tensorFrom<'i32'>(Int32Array.of(0, 3, 1, 2), { shape: [2, 2] });
 const ROUTE = {
   gate: 'sigmoid',
@@ -190,7 +191,10 @@ const MAIN: Rows = {
   ropewalk: () => [{ backend: 'cpu', threads: 1, memoryLimit: 2 ** 24, simd: 'auto' }],
 };
 
-/** Of `ropewalk/backend` and `ropewalk/internal`, what callers' own values may reach; the rest takes what a backend or a reader has checked. */
+/**
+ * The functions of `ropewalk/backend` and `ropewalk/internal` that get values directly from callers. The others get
+ * values that a backend or a reader has checked.
+ */
 const BACKEND: Rows = {
   newArray: () => ['f32', 4],
   copyElements: () => [ones(2, 2), ones(2, 2)],
@@ -213,7 +217,7 @@ function full() {
   };
 }
 
-/** The runners that `ropewalk/reference` and every Ropewalk have, and the other methods of every Ropewalk. */
+/** Makes the rows of the runners in `ropewalk/reference` and in every Ropewalk, and of Ropewalk's other methods. */
 const runnerRows = (rw: Runner): Rows => ({
   allocate: () => ['f32', [2, 2]],
   whyNot: () => [main.planAdd(ones(2), ones(2), ones(2))],
@@ -734,7 +738,8 @@ const ONNX_FORMAT: Rows = {
   parseOnnxTensor: () => [onnxPackage.writeOnnxTensor(ones(2), 'x'), 'x.pb'],
   writeOnnxModel: () => [onnxModel()],
 };
-const rope = Object.freeze(onnxPackage.importOnnx(onnxBytes).ropes[0]!); // frozen: its fields are not the caller's
+// Frozen, because its fields are not the caller's.
+const rope = Object.freeze(onnxPackage.importOnnx(onnxBytes).ropes[0]!);
 const bound = () => ({ x: ones(1, 2, 4), out: ones(1, 2, 4), positionIds: longs(0, 1).view([1, 2]), inputs: {} });
 const modelOptions = () => ({
   spec: { ...spec, pairing: 'half' as const },
@@ -876,7 +881,7 @@ const AICORE: Rows = {
     },
   ],
 };
-/** What a kernel has, and the calls of AscendC on it. */
+/** Lists the objects of a kernel and the AscendC calls on them. */
 function ascendCalls(c: AscendC): readonly (readonly [object, string, readonly unknown[]])[] {
   const local = c.pipe.InitTBuf('local', 1024).Get('f32');
   const half = c.pipe.InitTBuf('half', 512).Get('f16');
@@ -1110,28 +1115,28 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/ascend': { rows: AICORE, module: aicore },
   '@ropewalk/devices': { rows: DEVICES, module: devices },
 };
-/** The decoder's entries have a test of their own: packages/model/test/hostile.test.ts. */
+/** packages/model/test/hostile.test.ts tests the entries of the decoder. */
 const DECODER = ['@ropewalk/model', '@ropewalk/model/node', '@ropewalk/model/repack'];
 
 /**
- * Functions that have no row yet, by entry; what is not in this list must have one. Of ropewalk/backend rows are for
- * what callers' own values may reach.
+ * The functions without a row, by entry. All other functions must have one. Functions of ropewalk/backend have rows
+ * only if they get values directly from callers.
  */
 const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
   'ropewalk/backend': Object.keys({ ...contract, ...shared }).filter((name) => !(name in BACKEND)),
-  // They need ONNX Runtime and a browser: packages/onnx/test/onnxruntime.peers.test.ts, packages/onnx/test/webnn.test.ts.
+  // These need ONNX Runtime and a browser. packages/onnx/test/onnxruntime.peers.test.ts and webnn.test.ts test them.
   '@ropewalk/onnx': ['openOnnxruntime', 'openWebnn'],
-  // Its call that works needs ONNX Runtime, which is there when the tier slow runs this file.
+  // Its valid call needs ONNX Runtime, which is present when the tier slow runs this file.
   '@ropewalk/model-onnx/node': noOnnxruntime ? ['openOnnxEngine'] : [],
 };
 
-/** Arguments that are no options: `function path`. */
+/** Matches the arguments that are not options, as `function path`. */
 const OPEN = new RegExp(
   `^(${[
-    // objects with methods: files, sources of bytes, modules
+    // These are objects with methods: files, sources of bytes, and modules.
     '(checkRegular|readAt|readExactly|openGolden|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
     'ggufModelOf .*',
-    // what files say, and results of ours
+    // These are contents of files, or results of our functions.
     '(ggufFactorsOf|tensorFromSafetensors) [12].*',
     '(ropeFromConfig|ropeFromGguf|readForm|ropeSourceFromGguf|chooseModel|groupLayers|layerOf|tensorFromNpy) 0.*',
     'compare(Models|Rope) [01].*',
@@ -1143,14 +1148,14 @@ const OPEN = new RegExp(
     'readCaseOutputs 1.*',
     'writeGoldenFolder 1.*',
     'writeOnnxModel .*',
-    // the caller's own names
+    // The caller chooses these names.
     '(readKernel|measureKernel) 0.arguments',
-    // InfiniOp's functions return a status: packages/dialects/test/infiniop.test.ts
+    // InfiniOp's functions return a status, which packages/dialects/test/infiniop.test.ts tests.
     'infiniop\\w+ [012]',
   ].join('|')})$`,
 );
 
-/** Calls `target[name]` with every hostile value and collects what went wrong. */
+/** Calls `target[name]` with every hostile value and collects the problems. */
 async function attack(target: object, name: string, row: Row): Promise<string[]> {
   const entry = (target as Record<string, (...args: unknown[]) => unknown>)[name]!;
   const isClass = /^class\b/.test(Function.prototype.toString.call(entry));
@@ -1165,9 +1170,9 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
       wrong.push(`${name} takes argument ${where} misspelt`);
   }
   for (const { label, args } of hostileCalls(row)) {
-    // Memory is what these were asked for: 16 GiB may be there.
+    // These functions allocate memory, and the machine may really have these 16 GiB.
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
-    // What a function of the caller's throws is for the caller.
+    // Errors of the caller's functions are passed on to the caller.
     if (
       /^(launchKernel|openCpu|openGolden|vectorCases|scoreVectors|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|writeGoldenFolder|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
         name,
@@ -1175,13 +1180,13 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
       label.endsWith('= proxy of a function')
     )
       continue;
-    // A tensor has a read of its own, which throws for one that is forged.
+    // A tensor has a method `read`, which throws for a forged tensor.
     if (/^(readExactly|ggufFactorsOf)$/.test(name) && label === 'argument 0 = forged tensor') continue;
     const what = await complaint(call(args));
-    if (name === 'replaceFile' && what?.startsWith('Error: EISDIR')) continue; // the system's own words
+    if (name === 'replaceFile' && what?.startsWith('Error: EISDIR')) continue; // this is the system's message
     if (name === 'roundTo' && label.endsWith('= NaN')) continue; // a NaN rounds to a NaN
-    if (/^(tensor|tensorFrom|upload)$/.test(name) && label === 'argument 0 = [NaN]') continue; // and is kept in a list
-    if (name === 'nmse' && what === 'NaN in the result') continue; // its answer to numbers that are not alike
+    if (/^(tensor|tensorFrom|upload)$/.test(name) && label === 'argument 0 = [NaN]') continue; // a list keeps it
+    if (name === 'nmse' && what === 'NaN in the result') continue; // this is its result for very different numbers
     if (what) wrong.push(`${name}, ${label}: ${what}`);
   }
   return wrong;
@@ -1203,13 +1208,14 @@ async function internalsOf(entry: string): Promise<object> {
 
 describe('public functions', () => {
   withoutStacks();
-  // Names without a folder are written here.
+  // File names without a folder are written to this folder.
   const started = process.cwd();
   before(() => process.chdir(disk));
   after(() => process.chdir(started));
   test('every entry of every package is here; the decoder has its own test', () => {
     const here = Object.keys(ENTRIES).filter((entry) => !entry.includes(','));
-    // What is internal is called through the public names, or with those of ropewalk/backend; the benchmark by a command that checks its options.
+    // Internal functions are called through the public ones or those of ropewalk/backend. The benchmark is called by a
+    // command that checks its options.
     const open = PACKAGE_ENTRIES.filter((entry) => !/\/internal\b|^@ropewalk\/bench\b/.test(entry));
     assert.deepEqual([...here, ...DECODER].sort(), [...open].sort());
   });
@@ -1250,7 +1256,7 @@ describe('public functions', () => {
   test("every call of AscendC's classes", async () => {
     const wrong: string[] = [];
     const called = new Set<string>();
-    // A kernel that cannot go on is stopped by an error of the model's own, which launchKernel takes.
+    // The model stops a kernel with an internal error, which launchKernel catches.
     const goesOn = (what: string | undefined) => what !== undefined && !what.startsWith('Error: ');
     let targets = 0;
     const body = (
@@ -1337,7 +1343,7 @@ describe('public functions', () => {
           const buffer = Reflect.construct(ArrayBuffer, [32, { maxByteLength: 64 }]) as Resizable;
           const x: Tensor<'f32'> = tensorFrom(new Float32Array(buffer), { shape: [2, 1, 4] });
           const fixed: Tensor<'f32'> = tensorFrom(new Float32Array(buffer, 0, 8), { shape: [2, 1, 4] });
-          use(x); // it works before
+          use(x); // it works before the buffer is lost
           lose(buffer);
           for (const tensor of [x, fixed])
             await assert.rejects(
@@ -1364,7 +1370,7 @@ describe('scaling', () => {
       test(`${(scaling as { kind: string }).kind} in ${recipe}`, async () => {
         const row: Row = () => [{ ...spec, positions: [0, 1], recipe, scaling: structuredClone(scaling) }];
         const wrong = await attack(main, 'planRope', row);
-        // ggml has but three of the scalings.
+        // ggml has only three of the scalings.
         assert.deepEqual(
           wrong.filter((line) => !/the call that works: UNSUPPORTED/.test(line)),
           [],

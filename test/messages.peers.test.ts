@@ -1,6 +1,6 @@
 /**
- * Every message of the packages, as scripts/docs/messages.mjs reads them from the sources: `npm run messages` prints
- * them all.
+ * Tests every message of the packages. scripts/docs/messages.mjs reads them from the sources, and `npm run messages`
+ * prints them.
  */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -8,12 +8,12 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { ROOT } from './support/build.js';
 
-/** What the script says of a call that makes a message. */
+/** The script's description of a call that makes a message. */
 interface Message {
   readonly at: string;
   readonly by: string;
   readonly text: string;
-  /** The words that stand where `refuse` wants a value. */
+  /** The words that a call passes to `refuse` instead of a value. */
   readonly prose?: string;
 }
 

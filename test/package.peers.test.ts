@@ -1,4 +1,4 @@
-/** The packages as they are published: built, packed, installed in a fresh folder, imported by their entries. */
+/** Tests the published packages: built, packed, installed in a new folder, and imported by their entries. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -13,7 +13,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 describe('the built packages', () => {
   const modules = installInto(folder);
-  /** Every file of an installed package, by its path in it. */
+  /** Lists every file of an installed package, by its path in the package. */
   const filesOf = (home: string): string[] =>
     readdirSync(home, { recursive: true, encoding: 'utf8' })
       .map((name) => name.replaceAll('\\', '/'))
@@ -31,7 +31,7 @@ describe('the built packages', () => {
         files.filter((file) => /(^|\/)(src|test|node_modules)(\/|$)|\.test\.|\.map$|(?<!\.d)\.ts$/.test(file)),
         [],
       );
-      // Declarations are types: no text of a program is in them.
+      // Declarations contain only types, so large ones contain program text by mistake.
       const large = files.filter((file) => file.endsWith('.d.ts') && statSync(join(home, file)).size > 20_000);
       assert.deepEqual(large, []);
     });
@@ -133,8 +133,8 @@ describe('the built packages', () => {
   });
 
   /**
-   * What a compiler says of a program in the folder: strict, every declaration checked, with no types but those of a
-   * browser and of ES2022.
+   * Compiles a program in the folder and returns the compiler's messages. It is strict, checks every declaration, and
+   * has only the types of a browser and of ES2022.
    */
   function compile(compiler: string, name: string, code: string, resolution: object): string {
     writeFileSync(join(folder, name), code);

@@ -1,4 +1,4 @@
-/** The runner of the tests, scripts/test: which files it takes, what it reports, and when it fails. */
+/** Tests the test runner in scripts/test: the files that it selects, its report, and its failures. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -70,7 +70,7 @@ describe('what it reports', () => {
     printed: '',
   };
 
-  /** The exit code of a run with one file, and what it printed. */
+  /** Reports a run with one file. Returns the exit code and the output. */
   function finish(result: object, options: object = {}, known?: object): { code: number; text: string } {
     writeFileSync(path, JSON.stringify(known ?? {}));
     const lines: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * Runs a model in Chromium: serves a page, and waits for what it gives.
+ * Runs a model in Chromium: it serves a page and waits for the page's result.
  *
  * @module
  */
@@ -17,9 +17,9 @@ const WLLAMA = join(ROOT, 'bench/node_modules/@wllama/wllama');
 /**
  * Times a model in a separate page.
  *
- * @param model - path of a GGUF
- * @param task - threads, workloads; whether wllama is asked
- * @param progress - called with the name of what runs
+ * @param model - the path of a GGUF file
+ * @param task - the threads, the workloads, and whether wllama runs too
+ * @param progress - is called with the name of each contender and workload before it runs
  * @throws Error when there is no Chromium
  */
 export async function runInChromium(
@@ -57,7 +57,7 @@ function findWllama(): PageTask['wllama'] & object {
   return { version: JSON.parse(readFileSync(join(WLLAMA, 'package.json'), 'utf8')).version };
 }
 
-/** Serves the model, the library as it was built with what it imports, this benchmark as one file, and wllama. */
+/** Serves the model, the built library with its imports, this benchmark as one file, and wllama. */
 function serve(model: string): Promise<Server> {
   return servePage({
     entry: fileURLToPath(new URL('page.ts', import.meta.url)),

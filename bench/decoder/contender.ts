@@ -1,5 +1,5 @@
 /**
- * Who runs a model: Ropewalk, or a peer on the very same file.
+ * The interface of a contender: Ropewalk, or a peer that runs the same model file.
  *
  * @module
  */
@@ -7,40 +7,40 @@
 /** A library with a model loaded. */
 export interface Contender {
   readonly name: 'ropewalk' | 'ropewalk, q8' | 'ropewalk, onnxruntime' | 'node-llama-cpp' | 'wllama';
-  /** Version, and how it is set up where that matters. */
+  /** The version, and the settings that matter for the speed. */
   readonly setup: string;
   /**
-   * Runs a prompt in a fresh context, then decodes greedily, the end of a text ignored.
+   * Runs a prompt in a fresh context, then decodes greedily and ignores the end of a text.
    *
-   * @param prompt - the same for all
-   * @param steps - tokens to run one by one after it
+   * @param prompt - is the same for all contenders
+   * @param steps - the number of tokens that run one by one after the prompt
    */
   run(prompt: Prompt, steps: number): Promise<Sample>;
   close(): Promise<void> | void;
 }
 
-/** A text, and the tokens that it is: wllama takes only texts. */
+/** A text and its tokens. wllama takes only texts. */
 export interface Prompt {
   readonly text: string;
   readonly tokens: readonly number[];
 }
 
-/** One run. */
+/** The times and tokens of one run. */
 export interface Sample {
-  /** From the call until the first token was chosen. */
+  /** The time from the call until the first token was chosen. */
   readonly prefillMs: number;
-  /** From there until `steps` more tokens were chosen. */
+  /** The time from the first token until `steps` more tokens were chosen. */
   readonly decodeMs: number;
-  /** The tokens chosen, `steps + 1` of them; none of wllama, which gives a text only. */
+  /** The `steps + 1` chosen tokens. The list is empty for wllama, which returns only a text. */
   readonly tokens: readonly number[];
 }
 
-/** How a model is loaded, the same for all. */
+/** The settings with which every contender loads a model. */
 export interface Setup {
   readonly threads: number;
-  /** Tokens of room. */
+  /** The length of the context, in tokens. */
   readonly context: number;
 }
 
-/** Tokens at a time in a prefill: the default of llama.cpp, and ours. */
+/** The number of tokens in one batch of a prefill. It is the default of llama.cpp and of Ropewalk. */
 export const BATCH_TOKENS = 512;

@@ -1,5 +1,5 @@
 /**
- * The decoder as it is published, as ../ropewalk.ts has the operators.
+ * Exports the published decoder, as ../ropewalk.ts exports the published operators.
  *
  * @module
  */

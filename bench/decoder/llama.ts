@@ -1,5 +1,5 @@
 /**
- * llama.cpp's native build, through node-llama-cpp.
+ * Runs llama.cpp's native build through node-llama-cpp.
  *
  * @module
  */
@@ -27,8 +27,8 @@ const HOME = new URL('../llama/node_modules/', import.meta.url);
 /**
  * Loads a model.
  *
- * @param path - of the GGUF
- * @param setup - threads and room
+ * @param path - the path of the GGUF file
+ * @param setup - the threads and the length of the context
  * @returns the contender, or the reason why it is left out
  */
 export async function openLlama(path: string, { threads, context: contextSize }: Setup): Promise<Contender | string> {

@@ -1,5 +1,6 @@
 /**
- * Times contenders on one model, run by run in turns, so that a disturbance of a shared machine meets them alike.
+ * Times contenders on one model. They take turns after each run, so that a disturbance of a shared machine affects all
+ * of them alike.
  *
  * @module
  */
@@ -7,19 +8,19 @@ import type { Contender, Prompt, Sample } from './contender.js';
 import type { Model } from './library.js';
 import type { Ours, Profile } from './ours.js';
 
-/** A workload: a prompt, then steps. */
+/** A workload: a prompt of some tokens, then some decoding steps. */
 export interface Workload {
   readonly prompt: number;
   readonly steps: number;
 }
 
-/** How often. */
+/** The number of runs and the limits on their time. */
 export interface Effort {
-  /** Timed runs of each contender, after one that is not. */
+  /** The number of timed runs of each contender. One untimed run comes before them. */
   readonly runs: number;
-  /** No further round starts after so long, once there are three. */
+  /** No further round starts after this time, once three rounds are complete. */
   readonly budgetMs: number;
-  /** Between runs: llama.cpp's threads spin for a while after one. */
+  /** The pause between runs, because llama.cpp's threads spin for a while after a run. */
   readonly pauseMs: number;
 }
 
@@ -27,55 +28,55 @@ export const FULL_EFFORT: Effort = { runs: 7, budgetMs: 30_000, pauseMs: 200 };
 export const QUICK_EFFORT: Effort = { runs: 1, budgetMs: 0, pauseMs: 0 };
 const FEWEST_RUNS = 3;
 
-/** Tokens a second, of several runs. */
+/** The tokens per second of several runs. */
 export interface Pace {
   readonly median: number;
   readonly slowest: number;
   readonly fastest: number;
 }
 
-/** A contender on a workload. */
+/** The result of one contender on one workload. */
 export interface Result {
   readonly contender: Contender['name'];
   readonly runs: number;
   readonly prefill: Pace;
   readonly decode: Pace;
   /**
-   * Greedy tokens that are ours, before the first that is not, of how many; a peer that rounds activations to 8 bits
-   * parts ways sooner or later.
+   * The number of greedy tokens that equal ours before the first difference, and the number of all. A peer that rounds
+   * activations to 8 bits differs sooner or later.
    */
   readonly agreed?: { readonly tokens: number; readonly of: number };
 }
 
-/** All contenders on a workload. */
+/** The results of all contenders on one workload. */
 export interface WorkloadResult extends Workload {
   readonly results: readonly Result[];
 }
 
-/** A process of its own that loads a model and runs it once. */
+/** The measurements of a separate process that loads a model and runs it once. */
 export interface Load {
-  /** From the path of the file until a run can begin. */
+  /** The time from opening the file until a run can begin. */
   readonly loadMs: number;
-  /** The most memory that the process had, mapped files included, until the run was over. */
+  /** The largest memory of the process until the end of the run, with mapped files. */
   readonly peakBytes: number;
 }
 
-/** How a contender loads: the first time, when what it keeps on disk is not there yet, and the second time. */
+/** The loading of a contender: the first time, when its files on disk do not exist yet, and the second time. */
 export interface LoadResult {
   readonly contender: Contender['name'];
   readonly first: Load;
-  /** None with --quick. */
+  /** The second loading. It is undefined with --quick. */
   readonly again?: Load;
 }
 
-/** A model with some threads, in one place. */
+/** The results of one model with one number of threads, in Node or in a browser. */
 export interface DecoderSession {
   readonly where: string;
   readonly threads: number;
-  /** Versions and set-ups by contender, and why one is left out. */
+  /** The version and settings of each contender, or the reason why it is left out. */
   readonly setups: Readonly<Record<string, string>>;
   readonly workloads: readonly WorkloadResult[];
-  /** In Node. */
+  /** The loading times. Only sessions in Node have them. */
   readonly loads?: readonly LoadResult[];
   readonly profile?: { readonly prefill: Profile; readonly decode: Profile };
 }
@@ -83,11 +84,11 @@ export interface DecoderSession {
 /**
  * Times all contenders.
  *
- * @param contenders - ours is the first
- * @param workloads - each within the contenders' room
- * @param tokenizer - of the model
- * @param effort - how often
- * @param progress - called with the name of what runs
+ * @param contenders - Ropewalk is the first
+ * @param workloads - each must fit into the contenders' context
+ * @param tokenizer - the tokenizer of the model
+ * @param effort - the number of runs and the limits on their time
+ * @param progress - is called with the name of each contender and workload before it runs
  */
 export async function measureAll(
   contenders: readonly Contender[],
@@ -132,16 +133,16 @@ export async function measureAll(
 }
 
 /**
- * Finds where our time goes, after the rounds have warmed everything up.
+ * Measures which operators take Ropewalk's time. Call it after the rounds, which have warmed everything up.
  *
  * @param ours - Ropewalk
- * @param workload - what is run
+ * @param workload - the workload that runs
  */
 export function profileOf(ours: Ours, { prompt, steps }: Workload): Promise<{ prefill: Profile; decode: Profile }> {
   return ours.profile(promptOf(prompt, ours.model.tokenizer), steps);
 }
 
-/** A text of this many tokens, the same everywhere: nonsense of small letters, which every vocabulary has. */
+/** Makes a text of this many tokens, always the same: nonsense of small letters, which every vocabulary has. */
 function promptOf(length: number, tokenizer: Model['tokenizer']): Prompt {
   let state = length;
   const random = (below: number): number => {

@@ -1,5 +1,5 @@
 /**
- * Runs a model in Node: Ropewalk, on its own kernels and on ONNX Runtime, beside llama.cpp's native build.
+ * Runs a model in Node: Ropewalk on its own kernels, Ropewalk on ONNX Runtime, and llama.cpp's native build.
  *
  * @module
  */
@@ -13,9 +13,9 @@ import { type Ours, openOurs } from './ours.js';
 
 /** The options with which every library is opened. */
 interface Opening extends Setup {
-  /** Path of a GGUF. */
+  /** The path of a GGUF file. */
   readonly model: string;
-  /** A folder for what ONNX Runtime reads. */
+  /** The folder for the files that ONNX Runtime reads. */
   readonly cache: string;
 }
 
@@ -23,17 +23,17 @@ interface Opening extends Setup {
 export interface NodeTask extends Opening {
   readonly workloads: readonly Workload[];
   readonly effort: Effort;
-  /** Whom to ask; our own kernels are the first. */
+  /** The contenders that run. Our own kernels are the first. */
   readonly contenders: readonly NodeContender[];
 }
 
-/** The task of a separate process: to load the model in one library and to run it once. */
+/** The task of a separate process that loads the model in one library and runs it once. */
 export interface LoadTask extends Opening {
   readonly load: NodeContender;
   readonly workload: Workload;
 }
 
-/** Who runs in Node. */
+/** The names of the contenders that run in Node. */
 export type NodeContender = Exclude<Contender['name'], 'wllama'>;
 
 const PEERS = {
@@ -43,10 +43,10 @@ const PEERS = {
 } satisfies Record<string, (opening: Opening) => Promise<Contender | string>>;
 
 /**
- * Loads the model in every library, and times.
+ * Loads the model in every library and times them.
  *
- * @param task - what is asked
- * @param progress - called with the name of what runs
+ * @param task - the model, the contenders and the workloads
+ * @param progress - is called with the name of each contender and workload before it runs
  */
 export async function runInNode(task: NodeTask, progress: (label: string) => void): Promise<DecoderSession> {
   const { threads, workloads, effort, contenders: asked } = task;
@@ -69,16 +69,16 @@ export async function runInNode(task: NodeTask, progress: (label: string) => voi
 }
 
 /**
- * Loads the model in one library, and runs it once.
+ * Loads the model in one library and runs it once.
  *
- * @returns nothing when it does not load
+ * @returns undefined when the model does not load
  */
 export async function measureLoad(task: LoadTask): Promise<Load | undefined> {
   const start = performance.now();
   const contender = await (task.load === 'ropewalk' ? openKernels(task) : openPeer(task.load, task));
   const loadMs = performance.now() - start;
   if (typeof contender === 'string') return undefined;
-  // Any tokens that every vocabulary has.
+  // Every vocabulary has these tokens.
   const tokens = Array.from({ length: task.workload.prompt }, (_, n) => 32 + (n % 64));
   await contender.run({ text: '', tokens }, task.workload.steps);
   return { loadMs, peakBytes: 1024 * process.resourceUsage().maxRSS };

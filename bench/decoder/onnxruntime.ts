@@ -1,5 +1,6 @@
 /**
- * Ropewalk as a contender whose engine is ONNX Runtime: the same session, the whole model as one graph. In Node only.
+ * Ropewalk as a contender with ONNX Runtime as its engine: the session is the same, and the whole model is one graph.
+ * It runs only in Node.
  *
  * @module
  */
@@ -14,8 +15,8 @@ const built = (name: string): string => new URL(`../../packages/${name}/dist/nod
 /**
  * Loads a model.
  *
- * @param path - of the GGUF
- * @param setup - threads and room
+ * @param path - the path of the GGUF file
+ * @param setup - the threads and the length of the context
  * @param cache - the folder for the graph's weights
  */
 export async function openOnnxruntime(path: string, { threads, context }: Setup, cache: string): Promise<Contender> {

@@ -1,5 +1,5 @@
 /**
- * Ropewalk as a contender, on its own kernels, in Node and in a page, and where its time goes.
+ * Ropewalk as a contender on its own kernels, in Node and in a page, with the time of each operator.
  *
  * @module
  */
@@ -9,41 +9,42 @@ import type { Contender, Prompt, Sample, Setup } from './contender.js';
 import { createSampler, loadModel, type Model, type ModelFiles, ropewalk } from './library.js';
 import { weightsRead } from './weights-read.js';
 
-/** Ropewalk with a model. */
+/** Ropewalk with a loaded model. */
 export interface Ours extends Contender {
   readonly model: Model;
-  /** Runs a prompt and some steps with a clock around every operator. */
+  /** Runs a prompt and some steps, and times every operator. */
   profile(prompt: Prompt, steps: number): Promise<{ prefill: Profile; decode: Profile }>;
 }
 
-/** Where the time of a phase went. */
+/** The time of a phase, by operator. */
 export interface Profile {
   readonly tokens: number;
   readonly ms: number;
   /**
-   * Operators, the longest first; the rest of `ms` is JavaScript between them: plans, sampling, the logits' way out.
+   * The operators, the slowest first. The rest of `ms` is JavaScript between them: it makes plans, samples, and copies
+   * the logits out.
    */
   readonly operators: readonly OperatorTime[];
 }
 
-/** An operator, all its calls together. */
+/** The total of all calls of an operator. */
 export interface OperatorTime {
-  /** Name, and for linear and expert_linear the weight's shape. */
+  /** The name of the operator. For linear and expert_linear it also has the shape of the weight. */
   readonly name: string;
   readonly calls: number;
   readonly ms: number;
-  /** Bytes of weights that linear read, once a call; of experts, those of the chosen ones. */
+  /** The bytes of weights that linear layers read, counted once a call. Only the chosen experts count. */
   readonly weightBytes: number;
-  /** Multiplications and additions of linear and expert_linear. */
+  /** The number of multiplications and additions of linear and expert_linear. */
   readonly flops: number;
 }
 
 /**
  * Loads a model on the cpu backend.
  *
- * @param files - of loadModel
- * @param setup - threads and room
- * @param activations - `q8`: rounded to 8 bits, as llama.cpp rounds them
+ * @param files - the files that loadModel takes
+ * @param setup - the threads and the length of the context
+ * @param activations - `q8` rounds activations to 8 bits, as llama.cpp does
  */
 export async function openOurs(
   files: ModelFiles,
@@ -81,7 +82,7 @@ export async function openOurs(
   };
 }
 
-/** Runs a model, whatever engine computes it. */
+/** Returns the function that runs a model on any engine. */
 export function runnerOf(model: Model) {
   const sampler = createSampler({ temperature: 0 });
   const session = model.openSession();
@@ -104,7 +105,7 @@ export function runnerOf(model: Model) {
   };
 }
 
-/** Times every operator: on cpu a plan has run when `run` returns. */
+/** Times every operator. This works on cpu, where a plan is complete when `run` returns. */
 class OperatorClock {
   private times = new Map<string, { -readonly [K in keyof OperatorTime]: OperatorTime[K] }>();
 
@@ -125,7 +126,7 @@ class OperatorClock {
     };
   }
 
-  /** Returns the times since the last call. */
+  /** Returns the times since the previous call. */
   take(): OperatorTime[] {
     const times = [...this.times.values()].sort((a, b) => b.ms - a.ms);
     this.times = new Map();
@@ -133,6 +134,6 @@ class OperatorClock {
   }
 
   stop(): void {
-    delete (this.rw as { run?: unknown }).run; // the class's own comes back
+    delete (this.rw as { run?: unknown }).run; // this uncovers the method of the class
   }
 }

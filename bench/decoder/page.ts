@@ -1,5 +1,5 @@
 /**
- * The code that runs in Chromium: Ropewalk and wllama on one file, in one page.
+ * The code that runs in Chromium: Ropewalk and wllama run one file in one page.
  *
  * @module
  */
@@ -10,20 +10,20 @@ import { openWllama } from './wllama.js';
 
 /** The parameters of the page. */
 export interface PageTask {
-  /** The browser, with its version. */
+  /** The browser with its version. */
   readonly where: string;
   readonly threads: number;
   readonly context: number;
   readonly workloads: readonly Workload[];
   readonly effort: Effort;
-  /** wllama's version, or the reason why it is left out; undefined when it is not asked. */
+  /** The version of wllama, or the reason why it is left out. It is undefined when wllama is not wanted. */
   readonly wllama?: { readonly version: string } | { readonly leftOut: string };
 }
 
 /**
- * Loads the model twice, and times.
+ * Loads the model in both libraries and times them.
  *
- * @param task - from Node
+ * @param task - comes from the process in Node
  */
 export async function runInPage({
   where,

@@ -1,5 +1,5 @@
 /**
- * Tokens a second as a table, and where the time goes.
+ * Prints a table of tokens per second, and the time of each operator.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import type { Machine } from '@ropewalk/bench/internal/node';
 import type { DecoderSession, Load, Pace, Result } from './measure.js';
 import type { Profile } from './ours.js';
 
-/** A model, and what became of it everywhere. */
+/** A model and its results in Node and in browsers. */
 export interface ModelReport {
   readonly model: string;
   readonly sizeBytes: number;
@@ -24,7 +24,7 @@ export interface DecoderReport {
 /**
  * Writes the whole report as text.
  *
- * @param report - of all models
+ * @param report - the results of all models
  */
 export function printDecoderReport({ machine, quick, models }: DecoderReport): string {
   const lines = [
@@ -76,7 +76,7 @@ function table(sessions: readonly DecoderSession[]): string[] {
   );
 }
 
-/** Loading and memory. */
+/** Makes the table of loading times and memory. */
 function loadTable(sessions: readonly DecoderSession[]): string[] {
   const cells = (load: Load | undefined): string[] =>
     load ? [`${(load.loadMs / 1000).toFixed(2)} s`, `${Math.round(load.peakBytes / 1e6)} MB`] : ['', ''];
@@ -92,7 +92,7 @@ function loadTable(sessions: readonly DecoderSession[]): string[] {
   return ['', ...lined(['where', 'library', 'first load', 'peak', 'next load', 'peak'], rows)];
 }
 
-/** Rows under headings; the first two columns begin at their left. */
+/** Aligns rows under headings. The first two columns are aligned to the left. */
 function lined(headings: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const widths = headings.map((heading, column) => Math.max(heading.length, ...rows.map((row) => row[column]!.length)));
   const line = (row: readonly string[]): string =>

@@ -38,17 +38,17 @@ const FULL: readonly Workload[] = [
   { prompt: 128, steps: 64 },
   { prompt: 384, steps: 64 },
 ];
-/** The workloads of a model whose prompts take seconds. */
+/** The workloads of a model that takes seconds for a prompt. */
 const FULL_OF_LARGE: readonly Workload[] = [{ prompt: 128, steps: 32 }];
 const LARGE_BYTES = 1e8;
-/** wllama stops a token early where the room is exact. */
+/** The context has this much more room, because wllama stops a token early when the text fits exactly. */
 const SPARE_TOKENS = 16;
 const QUICK: readonly Workload[] = [{ prompt: 16, steps: 4 }];
-/** In Node. */
+/** Our own contenders in Node. */
 const OURS: readonly NodeContender[] = ['ropewalk', 'ropewalk, q8', 'ropewalk, onnxruntime'];
-/** The folder that ONNX Runtime reads; git ignores it. */
+/** The folder for the files that ONNX Runtime reads. Git ignores it. */
 const CACHE = fileURLToPath(new URL('../../.scratch/bench/cache', import.meta.url));
-/** The small models, where they are: trained by others, and the bundled one. */
+/** The small models: one that others trained, and the bundled one. */
 const SMALL = ['../../test/fixtures/models/stories260K/model-q8_0.gguf', '../../models/marline/model-q8_0.gguf'].map(
   (path) => fileURLToPath(new URL(path, import.meta.url)),
 );
@@ -79,13 +79,13 @@ function readOptions(): Options {
   return command.opts<Options>();
 }
 
-/** Loads what the task needs: the parent needs none of it. */
+/** Imports the module of the task only here, because the parent process does not need it. */
 async function runTask(task: NodeTask | LoadTask): Promise<DecoderSession | { load: Load | undefined }> {
   const { measureLoad, runInNode } = await import('./node.js');
   return 'load' in task ? { load: await measureLoad(task) } : runInNode(task, showProgress);
 }
 
-/** Each library by itself, in processes of their own. */
+/** Measures how each library loads the model, each time in a separate process. */
 async function runLoads({ workloads, ...task }: NodeTask, quick: boolean): Promise<LoadResult[]> {
   const results: LoadResult[] = [];
   for (const load of task.contenders) {
@@ -153,7 +153,7 @@ async function main(): Promise<void> {
   let models = options.model;
   if (!models) {
     models = SMALL.filter((path) => existsSync(path));
-    // Half a gigabyte is written only where speed is measured.
+    // A file of half a gigabyte is only worth writing when speed is measured.
     for (const type of options.quick ? [] : BLOCK_TYPES) {
       const path = syntheticPath(type);
       if (!existsSync(path))

@@ -1,8 +1,8 @@
 /**
- * Writes a model of Qwen2's shape and half a billion parameters with random weights: as fast and as large as a real
- * one, and as dumb as dice.
+ * Writes a model with the shape of Qwen2, half a billion parameters and random weights. It is as fast and as large as a
+ * real model, but its text is random.
  *
- * node --import tsx bench/decoder/synthetic-model.ts [q8_0|q4_0] [FILE.gguf]
+ * Usage: node --import tsx bench/decoder/synthetic-model.ts [q8_0|q4_0] [FILE.gguf]
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { f16FromNumber } from 'ropewalk';
 
-/** Qwen2.5-0.5B's config.json, by its numbers. */
+/** The numbers of Qwen2.5-0.5B's config.json. */
 const SHAPE = {
   hidden: 896,
   layers: 24,
@@ -25,8 +25,9 @@ const SHAPE = {
 const SEED = 20_261_121;
 const BLOCK_WEIGHTS = 32;
 /**
- * Blocks of 32 weights: an f16 scale, then integers, even in ±127 as signed bytes, or in ±7 as two in a byte, each plus
- * 8. The scale makes the standard deviation of the weights 0.02, as models are initialised.
+ * The formats have blocks of 32 weights: an f16 scale, then evenly distributed integers. q8_0 stores ±127 as signed
+ * bytes; q4_0 stores ±7, each plus 8, as two in a byte. The scale makes the standard deviation of the weights 0.02, as
+ * in freshly initialised models.
  */
 const BLOCKS = {
   q8_0: { ggmlType: 8, fileType: 7, bytes: 34, scale: 0.02 / 73.3 },
@@ -36,29 +37,29 @@ const ALIGNMENT = 32;
 /** ggml's number of the type. */
 const F32 = 0;
 
-/** In which the matrices are. */
+/** The format of the matrices. */
 export type BlockType = keyof typeof BLOCKS;
-/** All of them. */
+/** All formats. */
 export const BLOCK_TYPES = Object.keys(BLOCKS) as readonly BlockType[];
 
 interface Planned {
   readonly name: string;
-  /** Fastest first, as GGUF has it. */
+  /** The fastest dimension comes first, as in GGUF. */
   readonly shape: readonly number[];
   readonly type: 'f32' | BlockType;
 }
 
-/** Where the model is by default; git ignores the folder. */
+/** Returns the default path of the model. Git ignores its folder. */
 export function syntheticPath(type: BlockType): string {
   return fileURLToPath(new URL(`../../.scratch/bench/qwen2-0.5b-random-${type}.gguf`, import.meta.url));
 }
 
 /**
- * Writes the model, whole or not at all.
+ * Writes the model. After an error no partial file is left.
  *
- * @param path - of the file; what was there is replaced
- * @param type - of the matrices
- * @param progress - called with the share that is done
+ * @param path - the path of the file, which is replaced if it exists
+ * @param type - the format of the matrices
+ * @param progress - is called with the share that is written
  */
 export function writeSyntheticModel(path: string, type: BlockType, progress: (share: number) => void = () => {}): void {
   const partial = `${path}.partial`;
@@ -99,7 +100,7 @@ function writeTo(file: number, type: BlockType, progress: (share: number) => voi
 }
 
 /**
- * Zeros as the table's rows of the bytes 128–255: never the largest of all logits, so that nothing but ASCII is
+ * Sets the table's rows of the bytes 128–255 to zeros. Their logits are then never the largest, so only ASCII is
  * generated.
  */
 function silenceHighBytes(table: Uint8Array, type: BlockType): void {
@@ -134,7 +135,7 @@ function plannedTensors(type: BlockType): Planned[] {
     matrix(`${b}.ffn_down`, hidden, intermediate),
   ];
   return [
-    matrix('token_embd', vocabulary, hidden), // and the head: there is no output.weight
+    matrix('token_embd', vocabulary, hidden), // is also the head, because there is no output.weight
     ...Array.from({ length: layers }, (_, layer) => block(`blk.${layer}`)).flat(),
     vector('output_norm.weight', hidden),
   ];
@@ -149,7 +150,7 @@ function aligned(size: number): number {
   return Math.ceil(size / ALIGNMENT) * ALIGNMENT;
 }
 
-/** GGUF's header up to the first tensor's bytes. @see ggml-org/ggml@d99724f docs/gguf.md */
+/** Writes GGUF's header, up to the bytes of the first tensor. @see ggml-org/ggml@d99724f docs/gguf.md */
 function headerOf(tensors: readonly Planned[], type: BlockType): Uint8Array {
   const { tokens, types, merges } = vocabulary();
   const metadata: readonly [string, Value][] = [
@@ -216,8 +217,9 @@ const list = (values: readonly Value[]): Value => ({
 });
 
 /**
- * All bytes, then pairs of printable ASCII, then triples until the vocabulary is full, each made by one merge; last,
- * the end of a text. ASCII, because random text of other bytes is no UTF-8, at which llama-server's JSON throws.
+ * Makes a vocabulary of all bytes, then pairs and triples of printable ASCII, each made by one merge, until it is full.
+ * The last token is the end of a text. Other bytes are not used, because random bytes are not valid UTF-8 and
+ * llama-server's JSON then throws.
  */
 function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
   const tokens = byteLetters();
@@ -236,7 +238,9 @@ function vocabulary(): { tokens: string[]; types: number[]; merges: string[] } {
 }
 
 /**
- * The letters that stand for bytes in GPT-2's vocabularies. @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode
+ * Lists the letters that stand for bytes in GPT-2's vocabularies.
+ *
+ * @see openai/gpt-2@9b63575 src/encoder.py, bytes_to_unicode
  */
 function byteLetters(): string[] {
   const printable = (byte: number): boolean =>
@@ -245,11 +249,12 @@ function byteLetters(): string[] {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
 }
 
-// Without −128 and −8: no quantiser writes the one, kernels with an unsigned operand may count on that, and the mean is 0.
+// −128 and −8 are left out, so that the mean is 0. No quantiser writes −128, and kernels with an unsigned operand may
+// depend on that.
 const centered8 = (byte: number): number => (byte === 0x80 ? 0x7f : byte);
 const centered4 = (byte: number): number => byte | (byte & 0x0f ? 0 : 0x08) | (byte & 0xf0 ? 0 : 0x80);
 
-/** Seeded numbers (xorshift32): the same file on every machine. */
+/** Generates numbers from a seed (xorshift32), so that every machine writes the same file. */
 class Random {
   constructor(private state: number) {}
 
@@ -262,7 +267,7 @@ class Random {
     return x;
   }
 
-  /** Blocks, all with the same scale. */
+  /** Makes blocks that all have the same scale. */
   blocks(sizeBytes: number, type: BlockType): Uint8Array {
     const bytes = new Uint8Array(sizeBytes);
     new Int32Array(bytes.buffer, 0, sizeBytes >> 2).forEach((_, n, words) => {
@@ -278,7 +283,7 @@ class Random {
     return bytes;
   }
 
-  /** Weights of a norm are near 1, biases near 0. */
+  /** Makes the weights of a norm, which are near 1, or biases, which are near 0. */
   floats(count: number, name: string): Uint8Array {
     const center = name.endsWith('.bias') ? 0 : 1;
     return new Uint8Array(Float32Array.from({ length: count }, () => center + 0.02 * (this.next() / 2 ** 31)).buffer);

@@ -3,18 +3,18 @@ import type { BlockTensor, OpPlan, Tensor } from 'ropewalk';
 
 /** The counts of one call. */
 export interface WeightsRead {
-  /** Name and shape. */
+  /** The name and the shape of the layer. */
   readonly name: string;
-  /** Each matrix once; of experts, those of the chosen ones. */
+  /** The bytes of each matrix, counted once. Only the chosen experts count. */
   readonly bytes: number;
-  /** Multiplications and additions. */
+  /** The number of multiplications and additions. */
   readonly flops: number;
 }
 
 /**
- * Says what a linear layer or experts' linear layer reads; undefined for other operators.
+ * Counts the weights that a linear layer or an experts' linear layer reads. Other operators give undefined.
  *
- * @param plan - with indices in host memory, as on cpu
+ * @param plan - its indices must be in host memory, as on cpu
  */
 export function weightsRead(plan: OpPlan): WeightsRead | undefined {
   if (plan.op !== 'linear' && plan.op !== 'expert_linear') return undefined;

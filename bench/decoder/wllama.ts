@@ -1,5 +1,5 @@
 /**
- * llama.cpp's WebAssembly build, through wllama: in a page only.
+ * Runs llama.cpp's WebAssembly build through wllama. It works only in a page.
  *
  * @module
  */
@@ -15,11 +15,11 @@ interface Wllama {
   getNumThreads(): number;
   exit(): Promise<void>;
 }
-/** llama-server's own clock, with which the messages to and from wllama's worker cost nothing. */
+/** The times that llama-server measures itself. They do not contain the messages to and from wllama's worker. */
 interface Timings {
   readonly prompt_n: number;
   readonly prompt_ms: number;
-  /** The first of them is chosen from the prompt's logits: its time is the prompt's. */
+  /** The number of tokens. The first one is chosen from the prompt's logits, so its time belongs to the prompt. */
   readonly predicted_n: number;
   readonly predicted_ms: number;
 }
@@ -27,10 +27,10 @@ interface Timings {
 /**
  * Loads a model.
  *
- * @param folder - address of the package's esm folder
- * @param version - of the package
- * @param blob - the GGUF
- * @param setup - threads and room
+ * @param folder - the address of the package's esm folder
+ * @param version - the version of the package
+ * @param blob - the GGUF file
+ * @param setup - the threads and the length of the context
  */
 export async function openWllama(
   folder: string,
@@ -51,7 +51,7 @@ export async function openWllama(
       n_ubatch: BATCH_TOKENS,
       n_parallel: 1,
     },
-    warmup: false, // we have warm-up runs of our own
+    warmup: false, // the benchmark has its own warm-up runs
   });
   const got = wllama.getNumThreads();
   return {

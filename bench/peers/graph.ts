@@ -10,7 +10,7 @@ import { type Dtype, type FloatDtype, tensorFrom } from 'ropewalk';
 /** Element types that these graphs use. */
 export type GraphDtype = FloatDtype | 'i64' | 'i32' | 'u8';
 
-/** A tensor that goes into a graph: as an input, or as a constant in the model. */
+/** A tensor that is an input of a graph or a constant in the model. */
 export interface GraphTensor {
   readonly name: string;
   readonly dtype: GraphDtype;
@@ -18,12 +18,12 @@ export interface GraphTensor {
   readonly data: Float32Array | Float64Array | Uint16Array | BigInt64Array | Int32Array | Uint8Array;
 }
 
-/** A node; attributes that are integers in JavaScript become ONNX integers, lists of them lists, others floats. */
+/** A node. Attributes that are integers become ONNX integers, lists of integers become lists, and others floats. */
 export interface GraphNode {
   readonly op: string;
   /** The domain of the operator. Default: ONNX's own. */
   readonly domain?: 'com.microsoft';
-  /** Names; an empty name leaves an optional input out. */
+  /** The names of the inputs. An empty name leaves an optional input out. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
@@ -35,24 +35,24 @@ export interface PeerGraph {
   readonly name: string;
   readonly nodes: readonly GraphNode[];
   readonly inputs: readonly GraphTensor[];
-  /** Weights: part of the model, so that the peer may rearrange them once. */
+  /** The weights. They are part of the model, so that the peer can rearrange them once. */
   readonly constants?: readonly GraphTensor[];
   readonly output: { readonly name: string; readonly dtype: FloatDtype; readonly dims: readonly number[] };
-  /** Outputs of four dimensions beside the one that is compared: a KV cache. */
+  /** Outputs of four dimensions besides the one that is compared, such as a KV cache. */
   readonly extraOutputs?: readonly { readonly name: string; readonly dtype: FloatDtype }[];
-  /** Written for peers that lack the operator; ONNX Runtime, which has it, is not asked. */
+  /** Marks a graph for peers that lack the operator. ONNX Runtime has the operator and does not run this graph. */
   readonly substitute?: true;
 }
 
 const PRIMITIVES = ['Add', 'Sub', 'Mul', 'Sigmoid', 'MatMul', 'Split', 'Concat'] as const;
 
 /**
- * A library's functions for ONNX operators, for peers that read no models. Split and Concat are those of two parts
- * along the last axis, MatMul's second factor is a weight.
+ * A library's functions for ONNX operators, for peers that cannot read models. Split and Concat have two parts along
+ * the last axis, and MatMul's second factor is a weight.
  */
 export type Primitives<T> = Readonly<Record<(typeof PRIMITIVES)[number], (inputs: readonly T[]) => readonly T[]>>;
 
-/** Whether {@link evaluate} can compute a graph. */
+/** Says whether {@link evaluate} can compute a graph. */
 export function isPrimitive({ nodes, output }: PeerGraph): boolean {
   return output.dtype === 'f32' && nodes.every(({ op }) => (PRIMITIVES as readonly string[]).includes(op));
 }
@@ -60,9 +60,9 @@ export function isPrimitive({ nodes, output }: PeerGraph): boolean {
 /**
  * Computes a graph node by node.
  *
- * @param graph - {@link isPrimitive}
- * @param values - inputs and constants by name; gets what the nodes compute
- * @param primitives - of a library
+ * @param graph - {@link isPrimitive} must be true for it
+ * @param values - the inputs and constants by name; the results of the nodes are added
+ * @param primitives - the functions of a library
  * @returns the output
  */
 export function evaluate<T>(graph: PeerGraph, values: Map<string, T>, primitives: Primitives<T>): T {
@@ -75,7 +75,7 @@ export function evaluate<T>(graph: PeerGraph, values: Map<string, T>, primitives
   return values.get(graph.output.name)!;
 }
 
-/** RotaryEmbedding, RMSNormalization and Attention entered or settled at 23. */
+/** The opset in which RotaryEmbedding, RMSNormalization and Attention appeared or got their final form. */
 const OPSET = 23;
 /** The ONNX file version that came with opset 23. */
 const IR_VERSION = 11;
@@ -106,7 +106,7 @@ export function encodeModel({ name, nodes, inputs, constants = [], output, extra
     inputs: inputs.map(({ name, dtype, dims }) => ({ name, dtype, shape: dims })),
     outputs: [
       { ...output, shape: output.dims },
-      // Sizes by names: ONNX Runtime's inference for a growing KV cache expects the shape of the past.
+      // The sizes are names, because ONNX Runtime's inference for a growing KV cache expects the shape of the past.
       ...extraOutputs.map(({ name, dtype }) => ({ name, dtype, shape: [0, 1, 2, 3].map((dim) => `${name}_${dim}`) })),
     ],
   });

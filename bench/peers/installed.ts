@@ -20,15 +20,15 @@ const require = createRequire(import.meta.url);
 /**
  * Finds a peer's package in bench/node_modules.
  *
- * @param name - of the package
- * @param companions - packages that it is of no use without
- * @returns where it is, or the reason why it is left out
+ * @param name - the name of the package
+ * @param companions - other packages that it needs
+ * @returns the package, or the reason why it is left out
  */
 export function findInstalled(name: string, ...companions: readonly string[]): Installed | string {
   try {
     const entry = require.resolve(name);
     for (const companion of companions) require.resolve(companion);
-    // Not resolved as `name/package.json`: not every package lets that out.
+    // `name/package.json` cannot be resolved directly, because not every package exports it.
     const folder = join(entry.slice(0, entry.lastIndexOf(join('node_modules', name))), 'node_modules', name);
     return { entry, version: `${name} ${JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')).version}` };
   } catch {

@@ -1,5 +1,5 @@
 /**
- * jax-js with its WebAssembly backend as a peer: it compiles what it is asked into WebAssembly, operators fused.
+ * jax-js with its WebAssembly backend as a peer: it compiles each computation to WebAssembly and fuses operators.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { findInstalled } from './installed.js';
 import type { Peer, PeerSession } from './peer.js';
 import { transposed } from './questions.js';
 
-/** As much of the peer's interface as is used here, so that types need no installed peer. */
+/** The part of the peer's interface that is used here, so that the types do not need an installed peer. */
 interface Jax {
   init(device: string): Promise<readonly string[]>;
   defaultDevice(device: string): string;
@@ -23,7 +23,7 @@ interface Jax {
     concatenate(parts: readonly JaxArray[], axis: number): JaxArray;
   };
 }
-/** Whatever is called with an array takes one reference to it; `ref` is one more. */
+/** A function that takes an array consumes one reference to it. `ref` makes one more reference. */
 interface JaxArray {
   readonly ref: JaxArray;
   add(other: JaxArray): JaxArray;
@@ -41,7 +41,7 @@ const PACKAGE = '@jax-js/jax';
 /**
  * Loads jax-js.
  *
- * @param threads - that may compute; it has one where there are no web workers, as in Node
+ * @param threads - the number of threads; jax-js has one where there are no web workers, as in Node
  * @returns the peer, or the reason why it is left out
  */
 export async function openJax(threads: number): Promise<Peer | string> {
@@ -56,8 +56,8 @@ export async function openJax(threads: number): Promise<Peer | string> {
 }
 
 /**
- * ONNX Runtime's WebAssembly build, once it has started, leaves a global `Worker` in Node. jax-js takes it for a
- * browser's, and compiles for a shared memory, which the one that it has already made is not.
+ * Hides the global `Worker` that ONNX Runtime's WebAssembly build leaves in Node. jax-js would take it for a browser's
+ * and compile for a shared memory, but the memory that it has already made is not shared.
  */
 async function withoutWorkers<T>(work: () => Promise<T>): Promise<T> {
   const { Worker } = globalThis as { Worker?: unknown };
@@ -85,7 +85,7 @@ async function openSession(jax: Jax, graph: PeerGraph): Promise<PeerSession> {
       ),
     ],
   };
-  // Weights are stored transposed, which is faster here.
+  // Transposed weights are faster here.
   const weights = new Set(graph.nodes.flatMap(({ op, inputs }) => (op === 'MatMul' ? [inputs[1]] : [])));
   const given = [...graph.inputs, ...(graph.constants ?? [])];
   const names = given.map(({ name }) => name);
@@ -107,7 +107,7 @@ async function openSession(jax: Jax, graph: PeerGraph): Promise<PeerSession> {
     last = compute(...inputs.map(({ ref }) => ref));
     await last.blockUntilReady();
   };
-  await withoutWorkers(run); // compiles
+  await withoutWorkers(run); // the first run compiles
   return {
     run,
     output: () => last!.ref.dataSync(),

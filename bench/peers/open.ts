@@ -21,9 +21,9 @@ const OPENERS: Readonly<Record<PeerName, (threads: number) => Promise<Peer | str
 /**
  * Loads peers.
  *
- * @param names - which
- * @param threads - that may compute; ort-web takes it once in the life of a process
- * @returns those that load, and of each its version or the reason why it is left out
+ * @param names - the names of the peers
+ * @param threads - the number of threads; ort-web fixes it once in the life of a process
+ * @returns the peers that load, and for each name its version or the reason why it is left out
  */
 export async function openPeers(
   names: readonly PeerName[],

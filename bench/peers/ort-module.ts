@@ -1,12 +1,12 @@
 /**
- * ONNX Runtime's JavaScript interface, the same in all its builds.
+ * ONNX Runtime's JavaScript interface, which is the same in all its builds.
  *
  * @module
  */
 import type { ArrayOf, FloatDtype } from 'ropewalk';
 import type { GraphDtype, GraphTensor } from './graph.js';
 
-/** As much of the peer's interface as is used here, so that types need no installed peer. */
+/** The part of the peer's interface that is used here, so that the types do not need an installed peer. */
 export interface OrtModule {
   readonly env: {
     logLevel?: string;
@@ -20,7 +20,7 @@ export interface OrtTensor {
   readonly data: ArrayOf[FloatDtype];
   dispose(): void;
 }
-/** Tensors by the names of a graph. */
+/** Tensors by their names in a graph. */
 export type OrtTensors = Record<string, OrtTensor>;
 /** A loaded model. */
 export interface OrtSession {
@@ -32,16 +32,16 @@ const ORT_TYPE: Readonly<Record<GraphDtype, string | undefined>> = {
   f64: 'float64',
   f32: 'float32',
   f16: 'float16',
-  bf16: undefined, // the runtime knows bfloat16, its JavaScript interface has no such tensor
+  bf16: undefined, // the runtime knows bfloat16, but its JavaScript interface has no such tensor
   i64: 'int64',
   i32: 'int32',
   u8: 'uint8',
 };
 
 /**
- * Lays a tensor of the runtime over data.
+ * Makes a tensor of the runtime that shares the memory of the data.
  *
- * @throws Error for a dtype that it lacks
+ * @throws Error for a dtype that the interface lacks
  */
 export function ortTensor(ort: OrtModule, { dtype, dims, data }: Omit<GraphTensor, 'name'>): OrtTensor {
   const type = ORT_TYPE[dtype];

@@ -1,6 +1,5 @@
 /**
- * ONNX Runtime's WebGPU execution provider as a peer: that of its native build in Node, that of its WebAssembly build
- * in a page.
+ * ONNX Runtime's WebGPU execution provider as a peer: its native build runs in Node, its WebAssembly build in a page.
  *
  * @module
  */
@@ -12,10 +11,10 @@ import type { Peer } from './peer.js';
 type Moved = Pick<GraphTensor, 'dtype' | 'dims'>;
 
 /**
- * Makes a peer whose runs read from the GPU's memory and write to it, as ours do.
+ * Makes a peer that reads from the GPU's memory and writes to it, as Ropewalk does.
  *
  * @param ort - the loaded package
- * @param version - its name and version
+ * @param version - the name and version of the package
  */
 export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Peer> {
   const create = (graph: PeerGraph, output: 'cpu' | 'gpu-buffer'): Promise<OrtSession> =>
@@ -23,11 +22,11 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
       executionProviders: ['webgpu'],
       preferredOutputLocation: output,
       graphOptimizationLevel: 'all',
-      logSeverityLevel: 4, // what it cannot do is in the report
-      // Otherwise the CPU would compute what the GPU cannot.
+      logSeverityLevel: 4, // the report shows its errors
+      // Without this the CPU would compute the operators that the GPU lacks.
       extra: { session: { disable_cpu_ep_fallback: '1' } },
     });
-  // The way in and out of the GPU's memory that Node's build has too.
+  // An identity graph moves data to and from the GPU's memory, because Node's build has no other way.
   const identity = ({ dtype, dims }: Moved, output: 'cpu' | 'gpu-buffer'): Promise<OrtSession> => {
     const nodes = [{ op: 'Identity', inputs: ['x'], outputs: ['y'] }];
     const value = { dtype: dtype as 'f32', dims };
@@ -41,7 +40,7 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
       output,
     );
   };
-  // All sessions share a queue: what comes back last was queued last.
+  // All sessions share one queue, so when this last run is back, all earlier runs are done.
   const one = { dtype: 'f32', dims: [1] } as const;
   const fence = await identity(one, 'cpu');
   const token = ortTensor(ort, { ...one, data: newArray('f32', 1) });
@@ -65,7 +64,7 @@ export async function openOrtWebgpu(ort: OrtModule, version: string): Promise<Pe
         const session = await kept(create(graph, 'gpu-buffer'));
         for (const input of graph.inputs) {
           const tensor = ortTensor(ort, input);
-          // Integers say how to compute; the runtime decides where they are.
+          // Integers are parameters of the computation, so the runtime decides where they are stored.
           const moves = input.dtype === 'f32' || input.dtype === 'f16';
           feeds[input.name] = moves
             ? (await (await kept(identity(input, 'gpu-buffer'))).run({ x: tensor })).y!

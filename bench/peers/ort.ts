@@ -18,8 +18,8 @@ type OrtName = Extract<PeerName, 'ort-node' | 'ort-web'>;
 /**
  * Loads ONNX Runtime.
  *
- * @param name - which build
- * @param threads - that may compute; ort-web takes it once in the life of a process
+ * @param name - the build of ONNX Runtime
+ * @param threads - the number of threads; ort-web fixes it once in the life of a process
  * @returns the peer, or the reason why it is left out
  */
 export async function openOrt(name: OrtName, threads: number): Promise<Peer | string> {
@@ -57,7 +57,7 @@ async function importWeb(entry: string, threads: number): Promise<OrtModule> {
   const ort: OrtModule = loaded.default ?? loaded;
   ort.env.logLevel = 'error';
   ort.env.wasm.numThreads = threads;
-  // Node's fetch does not read file: addresses, so the runtime is handed its own binary.
+  // Node's fetch does not read file: addresses, so the binary is read here.
   ort.env.wasm.wasmBinary = readFileSync(join(folder, 'ort-wasm-simd-threaded.wasm'));
   return ort;
 }
@@ -74,8 +74,8 @@ async function openSession(ort: OrtModule, name: OrtName, graph: PeerGraph, thre
   const feeds = Object.fromEntries(graph.inputs.map((input) => [input.name, ortTensor(ort, input)]));
   const { name: output, dtype, dims } = graph.output;
   const length = dims.reduce((product, dim) => product * dim, 1);
-  // ort-node writes into an output that it is handed, so no run pays for an allocation. ort-web 1.30 takes such an
-  // output and leaves it as it was, so it is left to make its own.
+  // ort-node writes into an output that the caller allocates, so no run pays for an allocation. ort-web 1.30 accepts
+  // such an output but does not write to it, so it allocates its own.
   const fetches = name === 'ort-node' && { [output]: ortTensor(ort, { dtype, dims, data: newArray(dtype, length) }) };
   let last: OrtTensors = {};
   return {

@@ -1,7 +1,7 @@
 /**
  * The interface of a peer: another library that computes the same.
  *
- * None is a dependency of Ropewalk; what is not installed in bench/ is reported as left out.
+ * No peer is a dependency of Ropewalk. A peer that is not installed in bench/ is reported as left out.
  *
  * @module
  */
@@ -10,11 +10,11 @@ import type { PeerGraph } from './graph.js';
 
 /** The names on the command line of the peers that compute on the CPU. */
 export const CPU_PEERS = ['ort-node', 'ort-web', 'tfjs', 'jax-js'] as const;
-/** The names of those that compute on the GPU. */
+/** The names on the command line of the peers that compute on the GPU. */
 export const GPU_PEERS = ['ort-webgpu'] as const;
-/** Those beside webnn: our own cpu. */
+/** The peer of the webnn backend, which is our own cpu backend. */
 export const WEBNN_PEERS = ['cpu'] as const;
-/** All names. */
+/** The names of all peers. */
 export const PEER_NAMES = [...CPU_PEERS, ...GPU_PEERS, ...WEBNN_PEERS] as const;
 /** A peer's name on the command line. */
 export type PeerName = (typeof PEER_NAMES)[number];
@@ -22,9 +22,9 @@ export type PeerName = (typeof PEER_NAMES)[number];
 /** A peer that is ready to open sessions. */
 export interface Peer {
   readonly name: PeerName;
-  /** Package and version. */
+  /** The package and its version. */
   readonly version: string;
-  /** Whether it is asked for a graph at all; a graph that it is asked for and cannot run is reported. */
+  /** Says whether the peer should run a graph. A graph that it takes but cannot run is reported. */
   takes(graph: PeerGraph): boolean;
   /**
    * Loads a graph.
@@ -34,15 +34,15 @@ export interface Peer {
   open(graph: PeerGraph): Promise<PeerSession>;
 }
 
-/** A loaded graph with its inputs; one run is one call of the peer. */
+/** A loaded graph with its inputs. One run is one call of the peer. */
 export interface PeerSession {
-  /** Computes the output again. A promise is awaited, and its time is the peer's. */
+  /** Computes the output again. If it returns a promise, the time until it settles counts for the peer. */
   run(): unknown;
-  /** Waits until the runs so far are done, where they are only queued. */
+  /** Waits until all runs so far are done. Peers that only queue their runs have it. */
   finish?(): Promise<void>;
-  /** The compared output of the last run; f16 and bf16 as bits. */
+  /** Returns the compared output of the last run. f16 and bf16 are bits. */
   output(): ArrayOf[FloatDtype] | Promise<ArrayOf[FloatDtype]>;
-  /** A number of the last output, where that needs no copy of the whole. */
+  /** Returns one number of the last output, if that does not need a copy of the whole output. */
   sink?(): number;
   close(): Promise<void> | void;
 }

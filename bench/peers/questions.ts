@@ -1,5 +1,5 @@
 /**
- * A case's question as ONNX graphs: the ways for peers to compute the same.
+ * Writes a case's question as ONNX graphs, which are the ways in which peers can compute it.
  *
  * @module
  */
@@ -10,9 +10,9 @@ import { storeNumber } from 'ropewalk/backend';
 import type { GraphTensor, PeerGraph } from './graph.js';
 
 /**
- * Lists the ways to compute a case; they are built anew.
+ * Lists the ways to compute a case. Each call builds new graphs.
  *
- * @param question - of the case
+ * @param question - the question of the case
  */
 export function graphsOf(question: Question): readonly PeerGraph[] {
   switch (question.op) {
@@ -77,12 +77,12 @@ function ropeGraphs({
         },
       ],
     },
-    // Neighbours as pairs would take a gather and a scatter.
+    // Interleaved pairs would need a gather and a scatter.
     ...(pairing === 'half' ? [halvesGraph({ ...x, dims: [tokens, heads, headDim] }, constants)] : []),
   ];
 }
 
-/** RoPE for peers without it: the halves of each head, and tables that all heads share. */
+/** Writes RoPE for peers without the operator, with the halves of each head and tables that all heads share. */
 function halvesGraph(x: GraphTensor & { readonly dtype: FloatDtype }, tables: readonly GraphTensor[]): PeerGraph {
   const attributes = { axis: -1, num_outputs: 2 };
   return {
@@ -132,7 +132,7 @@ function normGraphs({
   return names.map((name) => ({ ...common, name, nodes: [{ ...node, op: name }] }));
 }
 
-/** From a, b and the constant k. */
+/** The nodes that compute each operator from a, b and the constant k. */
 const ELEMENTWISE_NODES: Readonly<Record<ElementwiseName, PeerGraph['nodes']>> = {
   add: [{ op: 'Add', inputs: ['a', 'b'], outputs: ['y'] }],
   swiglu: [
@@ -177,7 +177,9 @@ function linearGraph({ m, n, k, dtype, x, weight }: Question & { op: 'linear' })
   };
 }
 
-/** MatMulNBits of ONNX Runtime has q8_0 and q4_0. Level 0 computes with x in f32, level 4 rounds x to 8 bits first. */
+/**
+ * MatMulNBits of ONNX Runtime takes q8_0 and q4_0. Level 0 computes with x in f32, level 4 rounds x to 8 bits first.
+ */
 function blocksGraphs({ kind, n, k, x, weight }: Question & { op: 'linear of blocks' }): readonly PeerGraph[] {
   if (kind !== 'q8_0' && kind !== 'q4_0') return [];
   const bits = kind === 'q8_0' ? 8 : 4;
@@ -203,17 +205,17 @@ function blocksGraphs({ kind, n, k, x, weight }: Question & { op: 'linear of blo
 }
 
 /**
- * Blocks as MatMulNBits takes them.
+ * Rearranges blocks as MatMulNBits takes them.
  *
- * @returns quants `[n, k / 32, 32 or 16]`: neighbours share a byte, low nibble first, q8_0 as quant + 128; scales `[n · k
- *   / 32]`
+ * @returns `quants` `[n, k / 32, 32 or 16]`, where neighbours of q4_0 share a byte, low nibble first, and q8_0 is
+ *   stored as quant + 128; `scales` `[n · k / 32]`
  */
 function onnxBlocks(kind: 'q8_0' | 'q4_0', bytes: Uint8Array): { quants: Uint8Array; scales: Float32Array } {
   const unit = BLOCK_FORMATS[kind].bytes;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const quantBytes = unit - 2;
   const blocks = bytes.length / unit;
-  /** Quant i of a block, as stored: signed for q8_0, 0 … 15 for q4_0. */
+  /** Returns the stored quant i of a block: signed for q8_0, 0 … 15 for q4_0. */
   const quantOf = (block: number, i: number): number => {
     const first = block * unit + 2;
     if (kind === 'q8_0') return view.getInt8(first + i);
@@ -256,7 +258,7 @@ function attentionGraphs({
     dims: [1, queries, tokenWidth],
     data: data.subarray(past * tokenWidth),
   });
-  /** The past as GroupQueryAttention wants it: heads before tokens. */
+  /** Makes the past with heads before tokens, as GroupQueryAttention takes it. */
   const before = (name: string, data: Float32Array): GraphTensor => {
     const turned = new Float32Array(past * tokenWidth);
     for (let token = 0; token < past; token++) {
@@ -275,7 +277,7 @@ function attentionGraphs({
           op: 'Attention',
           inputs: ['q', 'k', 'v'],
           outputs: ['y'],
-          // One query after a past sees every key, so there is nothing to mask.
+          // A single query after a past sees every key, so it needs no mask.
           attributes: { is_causal: queries > 1 ? 1 : 0, q_num_heads: heads, kv_num_heads: kvHeads },
         },
       ],
@@ -311,11 +313,11 @@ function attentionGraphs({
 }
 
 /**
- * Turns `[n, k]` to `[k, n]`.
+ * Transposes `[n, k]` to `[k, n]`.
  *
- * @param data - dense
- * @param n - rows
- * @param k - columns
+ * @param data - dense rows
+ * @param n - the number of rows
+ * @param k - the number of columns
  */
 export function transposed<A extends Float32Array | Uint16Array>(data: A, n: number, k: number): A {
   const turned = data.slice() as A;

@@ -9,7 +9,7 @@ import { evaluate, type GraphTensor, isPrimitive, type Primitives } from './grap
 import { findInstalled } from './installed.js';
 import type { Peer } from './peer.js';
 
-/** As much of the peer's interface as is used here, so that types need no installed peer. */
+/** The part of the peer's interface that is used here, so that the types do not need an installed peer. */
 interface Tfjs {
   setBackend(name: string): Promise<boolean>;
   tensor(data: GraphTensor['data'], shape: readonly number[], dtype: string): TfTensor;
@@ -33,7 +33,7 @@ const BACKEND = '@tensorflow/tfjs-backend-wasm';
 /**
  * Loads TensorFlow.js.
  *
- * @param threads - that may compute; its build for Node has one
+ * @param threads - the number of threads; the build for Node has one
  * @returns the peer, or the reason why it is left out
  */
 export async function openTfjs(threads: number): Promise<Peer | string> {
@@ -42,7 +42,7 @@ export async function openTfjs(threads: number): Promise<Peer | string> {
   if (threads !== 1) return `it computes with 1 thread in Node, not with ${threads}`;
   const require = createRequire(import.meta.url);
   const tf: Tfjs = require(CORE);
-  require(BACKEND); // registers itself with the core
+  require(BACKEND); // importing it registers the backend with the core
   if (!(await tf.setBackend('wasm'))) throw new Error('its WebAssembly backend does not start');
   const primitives: Primitives<TfTensor> = {
     Add: ([a, b]) => [tf.add(a!, b!)],

@@ -1,7 +1,7 @@
 /**
- * Writes contributing/api-report.txt: every public name of every package with its declaration, so that a review sees what
- * a change does to what users call. `npm run api` builds and starts it; it needs
- * TypeScript 6, which `npm run peers` installs.
+ * Writes contributing/api-report.txt: every public name of every package with its declaration, so that a review sees
+ * how a change affects users. `npm run api` builds the packages and starts it. It needs TypeScript 6, which
+ * `npm run peers` installs.
  *
  * Usage: node scripts/docs/api-report.mjs [--check]. With --check it writes nothing, prints the lines that differ, and
  * exits 1 when there are any.
@@ -12,10 +12,10 @@ import { ROOT } from '../imports.mjs';
 import ts from './node_modules/typescript/lib/typescript.js';
 
 const REPORT = join(ROOT, 'contributing/api-report.txt');
-/** The aim of issue 34; a namespace such as `ggml` is one name. */
+/** The report may have at most this many names. A namespace such as `ggml` is one name. */
 const MOST_NAMES = 450;
 
-/** The public entries: all but those that our packages share, and the benchmark's. */
+/** The public entries: all except the internal ones, which our packages share, and the benchmark's. */
 const entries = readdirSync(join(ROOT, 'packages')).flatMap((folder) => {
   const home = join(ROOT, 'packages', folder);
   const { name, exports } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));

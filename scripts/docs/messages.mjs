@@ -1,9 +1,8 @@
 /**
- * Lists every message that the packages can give, as the sources have it: CODE, then the sentence, with {what is filled
- * in}.
+ * Lists every message of the packages as it stands in the sources: the CODE, then the sentence with its {expressions}.
  *
- * Usage: node scripts/docs/messages.mjs (after npm run docs or npm run peers, which install TypeScript 6: 7 has no
- * interface for programs).
+ * Usage: node scripts/docs/messages.mjs. Run npm run docs or npm run peers before, which install TypeScript 6, because
+ * TypeScript 7 has no interface for programs.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -12,7 +11,7 @@ import ts from 'typescript';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** A literal's text, with {expressions}; undefined for what is no literal. */
+/** Returns the text of a literal with {expressions}, or undefined if the node is not a literal. */
 function textOf(node) {
   if (ts.isStringLiteral(node) || ts.isNoSubstitutionTemplateLiteral(node)) return node.text;
   if (ts.isTemplateExpression(node))
@@ -39,8 +38,8 @@ const said = (node) => (node === undefined ? '' : (textOf(node) ?? `{${short(nod
 /**
  * Finds the calls that make messages.
  *
- * @returns where, which function, its arguments as text, and whether the value that `refuse` was given is written out
- *   as words
+ * @returns for each call its place, its function, its arguments as text, and the value for `refuse` if it is written
+ *   out as words
  */
 export function messages() {
   const found = [];
@@ -55,7 +54,7 @@ export function messages() {
           const by = node.expression.getText();
           const [code, where, third, got, next] = node.arguments ?? [];
           const at = `${relative(root, path).replaceAll('\\', '/')}:${file.getLineAndCharacterOfPosition(node.getStart()).line + 1}`;
-          if (file.fileName.endsWith('core/errors.ts')) return; // how the others are made
+          if (file.fileName.endsWith('core/errors.ts')) return; // this file defines the functions
           if (by === 'refuse')
             found.push({
               at,

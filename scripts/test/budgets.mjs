@@ -1,4 +1,6 @@
-/** How long files take, and how long tiers may: test/budgets.json, which is committed, and what the last run measured. */
+/**
+ * Keeps the times of test files and the budgets of tiers: the committed test/budgets.json and the last measured times.
+ */
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ROOT } from '../imports.mjs';
@@ -12,9 +14,9 @@ export class Budgets {
   #own;
 
   /**
-   * @param path - committed: for each tier the CPU seconds of each file, and the yardstick (child.mjs) of the machine
-   *   that they were measured on
-   * @param ownPath - the same of this machine's last runs, to share work out
+   * @param path - the committed file: for each tier the CPU seconds of each file, and the yardstick (child.mjs) of the
+   *   machine that measured them
+   * @param ownPath - a file with the same content from this machine's last runs, to order the files
    */
   constructor(path, ownPath) {
     this.#path = path;
@@ -23,7 +25,9 @@ export class Budgets {
     this.#own = read(ownPath);
   }
 
-  /** CPU seconds that a file is expected to take; from its length where nobody knows. */
+  /**
+   * Returns the CPU seconds that a file is expected to take. Without a measurement it estimates them from the length.
+   */
   expected({ file, tier }) {
     return (
       this.#own[tier]?.files[file] ?? this.#committed[tier]?.files[file] ?? statSync(join(ROOT, file)).size / 10_000
@@ -31,8 +35,8 @@ export class Budgets {
   }
 
   /**
-   * The budget of a tier, in CPU seconds of a machine with this yardstick; undefined for a tier that has none. A slower
-   * machine gets more; a faster one keeps what is written, as a moment of it may not be like the next.
+   * Returns the budget of a tier, in CPU seconds of a machine with this yardstick. It is undefined for a tier without a
+   * budget. A slower machine gets more. A faster machine keeps the written budget, because its speed may vary.
    */
   of(tier, yardstick) {
     const known = this.#committed[tier];
@@ -42,7 +46,7 @@ export class Budgets {
     return { files, seconds: [...files.values()].reduce((sum, seconds) => sum + seconds, 0) };
   }
 
-  /** Keeps what a run measured for the next one; `budget`: also as the tier's budget. */
+  /** Saves the measurements of a run for the next run. With `budget` they also become the tier's budget. */
   keep(tier, yardstick, files, budget) {
     const rounded = Object.fromEntries(
       [...files].sort().map(([file, seconds]) => [file, Math.round(seconds * 100) / 100]),

@@ -1,23 +1,24 @@
 /**
- * Loaded into each process of tests by run.mjs: when the process ends, it writes how much CPU it and its children took,
- * how long this machine takes for a fixed piece of work, which tells a slow machine from a slow test, and what Node
- * warns was left open.
+ * run.mjs loads this file into each test process. When the process ends, it writes the CPU time of the process and its
+ * children, the time of a fixed piece of work, which tells a slow machine from a slow test, and Node's warnings about
+ * things that were left open.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
 
 const file = process.env.ROPEWALK_TEST_USAGE;
 if (isMainThread && file !== undefined) {
-  delete process.env.ROPEWALK_TEST_USAGE; // not for the processes that tests start
+  delete process.env.ROPEWALK_TEST_USAGE; // the processes that tests start must not write it too
   const leaks = [];
   process.on('warning', ({ message }) => /garbage collection|memory leak/.test(message) && leaks.push(message));
   process.on('exit', () => writeFileSync(file, JSON.stringify({ cpu: cpuSeconds(), yardstick: yardstick(), leaks })));
 }
 
-/** User and system time in seconds, with the children that ended, where the system says it. */
+/** Returns user and system time in seconds. On Linux it includes the children that have ended. */
 function cpuSeconds() {
   try {
-    // utime, stime, cutime and cstime, in hundredths of a second; the name before them may have spaces.
+    // The fields are utime, stime, cutime and cstime in hundredths of a second. The name before them may contain
+    // spaces.
     const stat = readFileSync('/proc/self/stat', 'utf8');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / 100;
@@ -27,7 +28,7 @@ function cpuSeconds() {
   }
 }
 
-/** CPU milliseconds of a fixed piece of work: the mean of five rounds, after three that warm up. */
+/** Returns the CPU milliseconds of a fixed piece of work: the mean of five rounds, after three warm-up rounds. */
 function yardstick() {
   const values = new Float64Array(4096);
   let before;

@@ -1,6 +1,6 @@
-/** What a run of tests prints. */
+/** Prints the report of a test run. */
 
-/** A tier may take this much of its budget: CPU seconds of one machine differ by a fifth from run to run. */
+/** A tier may take this multiple of its budget, because the CPU seconds of one machine vary by a fifth between runs. */
 const MOST = 4 / 3;
 const REASONS = 10;
 const SLOWEST = 10;
@@ -16,9 +16,9 @@ export class Report {
   #print;
 
   /**
-   * @param budgets - of budgets.mjs
-   * @param options - `whole`: all files of the tiers run; `noSkips`: a skip is a failure; `record`: what it took becomes
-   *   the budget
+   * @param budgets - the budgets of budgets.mjs
+   * @param options - `whole`: all files of the tiers run; `noSkips`: a skip is a failure; `record`: the measured time
+   *   becomes the budget
    */
   constructor(budgets, options, print = console.log) {
     this.#budgets = budgets;
@@ -31,10 +31,10 @@ export class Report {
     this.#print(`${count} files of tests on Node ${process.versions.node}${drawn}\n`);
   }
 
-  /** One file has ended. */
+  /** Reports that one file has ended. */
   add(job, result) {
     const failed = result.tests.filter(({ ok, skipped }) => !ok && !skipped);
-    // What is wrong with the file, and with none of its tests.
+    // These problems concern the whole file, not one of its tests.
     const left = result.leaks?.length > 0 ? `it left something open: ${result.leaks[0]}` : undefined;
     const broken = failed.length === 0 ? (result.ended ?? left) : undefined;
     this.#results.push({ ...job, ...result, failed, broken });
@@ -51,7 +51,7 @@ export class Report {
     this.#print(`Run it alone with: npm test -- ${job.file}\n`);
   }
 
-  /** All files have ended. @returns the exit code */
+  /** Prints the summary after all files have ended. @returns the exit code */
   finish() {
     const results = this.#results;
     const tests = results.flatMap(({ file, tests }) => tests.map((test) => ({ ...test, file })));
@@ -74,7 +74,7 @@ export class Report {
       for (const name of broken ? [broken] : failed.map((test) => test.name)) this.#print(`✖ ${file}: ${name}`);
     this.#print(`\n${((performance.now() - this.#started) / 1000).toFixed(0)} s on the clock`);
     this.#print(`${passed} passed, ${failed} failed, ${skipped.length} skipped`);
-    // What is too large for the repository is left out where it is not beside it, and that is no failure.
+    // Some models are too large for the repository. Tests that lack them are "left out", which is not a failure.
     const forbidden = this.#options.noSkips && skipped.some(({ skipped: why }) => !why.startsWith('left out: '));
     if (forbidden) this.#print('No test may skip in this run: all that they need is installed.');
     const none = results.length > 0 && tests.length === 0;
@@ -82,12 +82,12 @@ export class Report {
     return failed > 0 || over.length > 0 || forbidden || none ? 1 : 0;
   }
 
-  /** Prints a tier's line, keeps what it took. @returns lines that say how its budget was exceeded */
+  /** Prints a tier's line and saves its time. @returns lines that say how its budget was exceeded */
   #closeTier(tier) {
     const results = this.#results.filter((one) => one.tier === tier);
     const files = new Map(results.map(({ file, cpu, seconds }) => [file, cpu ?? seconds]));
     const total = [...files.values()].reduce((sum, one) => sum + one, 0);
-    // Of all tiers: a moment's measure says little, many of them how fast this machine was.
+    // The mean covers all tiers: one measurement says little, but many show how fast this machine was.
     const yardstick = mean(this.#results.map(({ yardstick }) => yardstick).filter((one) => one !== undefined));
     const tests = results.flatMap(({ tests }) => tests);
     const { whole, record } = this.#options;

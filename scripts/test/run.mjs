@@ -1,11 +1,11 @@
 /**
- * Runs the tests: each file in a process of its own, on all cores, the longest first.
+ * Runs the tests: each file runs in a separate process, on all cores, the longest first.
  *
  * Usage: node scripts/test/run.mjs [--tier NAMES] [PATH…] [-t PATTERN] [--affected [--since COMMIT]] [--watch]
  *   [--jobs N] [--no-skips] [--record]
  *
- * test/README.md says what the tiers are, and what the environment changes. Exits 1 when a test fails, when a tier
- * takes a third more CPU than its budget, or, with --no-skips, when a test skips.
+ * test/README.md explains the tiers and the environment variables. It exits 1 when a test fails, when a tier takes a
+ * third more CPU than its budget, or, with --no-skips, when a test skips.
  */
 import { spawn } from 'node:child_process';
 import { createWriteStream, existsSync, mkdtempSync, readFileSync, rmSync, watch } from 'node:fs';
@@ -19,7 +19,7 @@ import { Report } from './report.mjs';
 import { changedSince, TestFiles, tiersNamed } from './select.mjs';
 import { TIERS, tierOf } from './tiers.mjs';
 
-/** A file that takes longer is ended: far more than any needs, even on a slow and busy machine. */
+/** A file that takes longer is stopped. No file needs that long, even on a slow and busy machine. */
 const FILE_MINUTES = 20;
 
 const { values: options, positionals } = parseOptions();
@@ -27,7 +27,7 @@ const files = new TestFiles();
 const budgets = new Budgets(join(ROOT, 'test/budgets.json'), join(ROOT, '.scratch/test-durations.json'));
 const seed = process.env.SEED ?? String(1 + Math.floor(Math.random() * 2 ** 31));
 const running = new Set();
-/** Of the run that goes on: what its files share, and what they report. */
+/** The folder that the files of the current run share, and the run's report. */
 let folder;
 for (const signal of ['SIGINT', 'SIGTERM'])
   process.on(signal, () => {
@@ -67,7 +67,7 @@ function parseOptions() {
   }
 }
 
-/** What is to be run: files with their tiers, cheap tiers first. */
+/** Chooses the files to run, with their tiers, cheap tiers first. */
 function choose() {
   const tiers = tiersNamed(options.tier ?? 'default');
   if (!/^[1-9]\d*$/.test(options.jobs))
@@ -76,7 +76,7 @@ function choose() {
   let chosen = jobs;
   if (positionals.length > 0) {
     const named = new Set(positionals.flatMap((name) => files.named(name)));
-    // A file that is named runs, whatever its tier.
+    // A file that the user names runs, whatever its tier.
     const exact = options.tier === undefined ? [...named].filter((file) => positionals.includes(file)) : [];
     const others = exact.filter((file) => !jobs.some((job) => job.file === file));
     chosen = [...jobs.filter(({ file }) => named.has(file)), ...others.map((file) => ({ file, tier: tierOf(file) }))];
@@ -94,7 +94,7 @@ function onlyAffected(jobs, changed) {
   return jobs.filter(({ file }) => affected.has(file));
 }
 
-/** Runs jobs and reports. @returns the exit code */
+/** Runs jobs and reports their results. @returns the exit code */
 async function run(jobs) {
   folder = mkdtempSync(join(tmpdir(), 'ropewalk-tests-'));
   const whole = positionals.length === 0 && options.name === undefined && !options.affected;
@@ -125,7 +125,7 @@ async function run(jobs) {
   }
 }
 
-/** Runs one file. @returns its tests, what it printed, what it took */
+/** Runs one file. @returns its tests, its output and its CPU time */
 async function runFile({ file, tier }, base) {
   const { fuzz, drawn } = TIERS[tier];
   const here = (name) => pathToFileURL(join(ROOT, 'scripts/test', name)).href;
@@ -163,7 +163,7 @@ async function runFile({ file, tier }, base) {
   };
 }
 
-/** Runs the tests that need what changes, each time something does. */
+/** Waits for changes and runs the tests that need the changed files. */
 function watchAndRun() {
   console.log('\nWatching; end it with Ctrl-C.');
   let changed = new Set();

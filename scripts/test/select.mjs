@@ -1,19 +1,19 @@
-/** Which test files a run takes. */
+/** Selects the test files of a run. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fromRoot, ImportGraph, ROOT, sourcesIn } from '../imports.mjs';
 import { TIERS, tierOf } from './tiers.mjs';
 
-/** A test that packs, installs or serves what is built needs every package. */
+/** A test that calls one of these packs, installs or serves the built packages, so it needs every package. */
 const BUILDS = /\b(?:installInto|tarballOf|consumerTool|builtSite|serveSite|builtPackage)\(/;
-/** A test that runs the command needs those of its commands that it names. */
+/** A test that imports this file runs the command line, and needs the commands that it names. */
 const RUNS = 'test/support/command.ts';
-/** The folders of tests: test/, and a package's own. */
+/** The folders of tests: test/ at the root and in each package. */
 const IN_TESTS = /^(packages\/[^/]+\/)?test\//;
 const PROGRAM = join(ROOT, 'packages/cli/src/program.ts');
 
-/** The test files of the repository, and what each needs. */
+/** The test files of the repository, and the files that each needs. */
 export class TestFiles {
   #graph = new ImportGraph();
   all = [...sourcesIn(join(ROOT, 'test')), ...sourcesIn(join(ROOT, 'packages'))]
@@ -21,7 +21,7 @@ export class TestFiles {
     .filter((file) => file.endsWith('.test.ts') && IN_TESTS.test(file))
     .sort();
 
-  /** What a file imports, what that imports, and the commands that it names; as paths from the root. */
+  /** Lists a file's direct and indirect imports and the commands that it names, as paths from the root. */
   needsOf(file) {
     const needs = this.#graph.needsOf(join(ROOT, file));
     const commands = needs.has(join(ROOT, RUNS))
@@ -32,12 +32,12 @@ export class TestFiles {
     return new Set([...needs, ...this.#graph.needsOf(...commands)].map(fromRoot));
   }
 
-  /** The files of a tier; `slow` also runs those of `default` whose tests have a size, in full. */
+  /** Lists the files of a tier. `slow` also contains the files of `default` whose tests have a size, to run in full. */
   ofTier(tier) {
     return this.all.filter((file) => tierOf(file) === tier || (tier === 'slow' && this.#isSized(file)));
   }
 
-  /** Whether its tests have a size: it imports test/support/size.ts, itself or by what it shares with other tests. */
+  /** Says whether a file's tests have a size: it imports test/support/size.ts directly or through other test files. */
   #isSized(file) {
     if (tierOf(file) !== 'default') return false;
     const seen = new Set([join(ROOT, file)]);
@@ -47,8 +47,8 @@ export class TestFiles {
   }
 
   /**
-   * The files that a person names: a test file, a folder of tests, a package (its tests), or a source file (the tests
-   * that need it).
+   * Returns the files for a name that the user gives: a test file, a folder of tests, a package (its tests), or a
+   * source file (the tests that need it).
    *
    * @throws when a name fits no test
    */
@@ -64,10 +64,10 @@ export class TestFiles {
     return found;
   }
 
-  /** The files that need one of these, which have changed. */
+  /** Lists the files that need one of the changed files. */
   affectedBy(changed) {
-    // What is no module is read by its path: the tests concerned are those whose modules name its folder, which is the
-    // top one, or one below a package and below a folder of tests.
+    // Tests read other files by path, so a change affects the tests whose modules name the file's folder. That is the
+    // top folder, or in a package or a folder of tests the one below it.
     const modules = changed.filter((path) =>
       /^(packages\/[^/]+\/(src|test)|site|test|bench|scripts)\/.*\.(tsx?|mjs)$/.test(path),
     );
@@ -98,13 +98,13 @@ function textOf(file) {
 }
 const names = (file, words) => words.some((word) => textOf(file).includes(word));
 
-/** Paths that differ from a commit, with those that git does not track yet. */
+/** Lists the paths that differ from a commit, with the files that git does not track yet. */
 export function changedSince(commit) {
   const git = (...args) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).split('\n').filter(Boolean);
   return [...git('diff', '--name-only', commit), ...git('ls-files', '--others', '--exclude-standard')];
 }
 
-/** The tiers that an option names. @throws for a name that is none */
+/** Returns the tiers that an option names. @throws for an unknown name */
 export function tiersNamed(text) {
   if (text === 'all') return Object.keys(TIERS);
   const names = text.split(',');

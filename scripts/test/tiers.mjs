@@ -1,14 +1,14 @@
 /**
- * The tiers of the tests. A file's name says its tier: `x.test.ts` is of `default`, `x.gpu.test.ts` of `gpu`. The words
- * are in test/README.md, the budgets in test/budgets.json.
+ * The tiers of the tests. A file's name says its tier: `x.test.ts` is in `default`, `x.gpu.test.ts` in `gpu`.
+ * test/README.md explains the tiers, and test/budgets.json has their budgets.
  */
 
 /**
- * What the runner knows of a tier.
+ * The properties of each tier for the runner.
  *
- * - `alone`: only one file at a time of all tiers that say so: they share the software GPU, or start browsers.
- * - `fuzz`: the size of random and exhaustive tests (test/support/size.ts), 10 is all of it.
- * - `drawn`: a new seed each run.
+ * - `alone`: only one file of all such tiers runs at a time, because they share the software GPU or start browsers.
+ * - `fuzz`: the size of random and exhaustive tests (test/support/size.ts); 10 is the full size.
+ * - `drawn`: each run gets a new seed.
  */
 export const TIERS = {
   default: { alone: false, fuzz: 1, drawn: true },
@@ -18,7 +18,7 @@ export const TIERS = {
   slow: { alone: false, fuzz: 10, drawn: false },
 };
 
-/** The tier that the name of a test file says. */
+/** Returns the tier that a test file's name says. */
 export function tierOf(file) {
   return /\.(gpu|browser|peers|slow)\.test\.ts$/.exec(file)?.[1] ?? 'default';
 }

@@ -1,4 +1,8 @@
-/** Files that pages fetch when they need them: the golden vectors, one zip a suite, and the model in the box. @module */
+/**
+ * Builds the files that pages fetch on demand: the golden vectors, one zip for each suite, and the bundled model.
+ *
+ * @module
+ */
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Zippable, zipSync } from 'fflate';
@@ -6,7 +10,7 @@ import type { Plugin } from 'vite';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** Every file below a folder, by its path in it. */
+/** Reads every file below a folder, by its path in the folder. */
 function filesBelow(folder: string): Zippable {
   const files: Zippable = {};
   for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort()) {
@@ -16,11 +20,11 @@ function filesBelow(folder: string): Zippable {
   return files;
 }
 
-/** By path below the site's root. */
+/** Returns functions that make each file, by its path below the site's root. */
 function all(): Map<string, () => Uint8Array> {
   const files = new Map<string, () => Uint8Array>();
   const suites = readdirSync(join(ROOT, 'vectors'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
-  // The time is given so that the same vectors give the same bytes.
+  // A fixed time makes the same vectors give the same bytes.
   for (const { name } of suites)
     files.set(`data/vectors/${name}.zip`, () =>
       zipSync(filesBelow(join(ROOT, 'vectors', name)), { mtime: '1980-01-01' }),
@@ -31,7 +35,7 @@ function all(): Map<string, () => Uint8Array> {
   return files;
 }
 
-/** Serves and builds them. */
+/** Serves and builds these files. */
 export function dataFiles(): Plugin {
   const files = all();
   return {

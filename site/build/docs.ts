@@ -1,4 +1,8 @@
-/** Docs: every Markdown page of the repository as a page of the site, their search index, and their examples. @module */
+/**
+ * Builds Docs: every Markdown page of the repository as a page of the site, a search index, and the examples.
+ *
+ * @module
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import hljs from 'highlight.js/lib/core';
@@ -22,7 +26,7 @@ const ROOT = join(import.meta.dirname, '../..');
 
 for (const [name, language] of Object.entries({ bash, c, cpp, diff, javascript, json, python, typescript, xml, yaml }))
   hljs.registerLanguage(name, language);
-/** Languages of fences by our names for them; the others are plain text. */
+/** Maps the language names of our fences to the highlighter's. Other languages are plain text. */
 const LANGUAGES: Readonly<Record<string, string>> = {
   c: 'c',
   cpp: 'cpp',
@@ -37,7 +41,9 @@ const LANGUAGES: Readonly<Record<string, string>> = {
   yaml: 'yaml',
 };
 
-/** The side navigation: names of pages below docs/, by group. A page that is in none is listed under its folder's name. */
+/**
+ * The side navigation: names of pages below docs/, by group. Pages in no group are listed under their folder's name.
+ */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   Start: ['readme', 'port-a-kernel', 'in-a-page', 'cli', 'site', 'glossary'],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
@@ -49,14 +55,14 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
 
 /** A Markdown file of the repository. */
 interface Source {
-  /** From the repository's root. */
+  /** The path from the repository's root. */
   readonly file: string;
-  /** Its page, below docs/ of the site. */
+  /** The name of its page, below docs/ of the site. */
   readonly name: string;
   readonly text: string;
 }
 
-/** A section, for the search. */
+/** A section of a page, for the search index. */
 interface Section {
   readonly id: string;
   readonly page: string;
@@ -70,7 +76,7 @@ const markdownIn = (folder: string): string[] =>
     .sort()
     .map((name) => `${folder}/${name}`);
 
-/** Every page's file and name. */
+/** Lists the file and the name of every page. */
 function sources(): Source[] {
   const named: [file: string, name: string][] = [
     ...['README', 'FEATURES', 'CHANGELOG', 'CONTRIBUTING'].map((name): [string, string] => [
@@ -91,12 +97,12 @@ function sources(): Source[] {
   return named.map(([file, name]) => ({
     file,
     name,
-    // Front matter is for the hub that shows a model's page.
+    // The front matter is removed, because it is for the hub that shows a model's page.
     text: readFileSync(join(ROOT, file), 'utf8').replace(/^---\n[\s\S]*?\n---\n/, ''),
   }));
 }
 
-/** The API reference: `npm run docs` writes it. */
+/** Lists the pages of the API reference, which `npm run docs` writes. */
 function markdownBelow(folder: string): [file: string, name: string][] {
   return readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
     .map((name) => name.replaceAll('\\', '/'))
@@ -105,7 +111,7 @@ function markdownBelow(folder: string): [file: string, name: string][] {
     .map((name) => [`${folder}/${name}`, `api/${name.slice(0, -3)}`.replace(/\/(README|index)$/, '')]);
 }
 
-/** A heading's id, as GitHub makes them, so that links work in both places. */
+/** Makes a heading's id as GitHub does, so that links work in both places. */
 const idOf = (text: string): string =>
   text
     .toLowerCase()
@@ -113,7 +119,7 @@ const idOf = (text: string): string =>
     .trim()
     .replace(/\s/g, '-');
 
-/** Whether an example runs in a page: it imports packages' entries for browsers only, and reads and fetches no file. */
+/** Says whether an example runs in a page: it imports only entries for browsers, and reads and fetches no file. */
 export function runsInPage(code: string): boolean {
   const imports = [...code.matchAll(/from '([^']+)'/g)].map(([, name]) => name!);
   const forPages = imports.every((name) => /^(ropewalk|@ropewalk\/(?!cli)[a-z]+)(\/reference|\/backend)?$/.test(name));
@@ -128,9 +134,9 @@ export function runsInPage(code: string): boolean {
 class Docs {
   readonly pages: Page[] = [];
   readonly sections: Section[] = [];
-  /** Examples that run in a page: id → code. */
+  /** The code of the examples that run in a page, by id. */
   readonly examples = new Map<string, string>();
-  /** Pictures: name → file, from the repository's root. */
+  /** The files of pictures, from the repository's root, by name. */
   readonly images = new Map<string, string>();
   readonly #byFile: ReadonlyMap<string, Source>;
   readonly #titles = new Map<string, string>();
@@ -191,7 +197,7 @@ class Docs {
     };
     md.renderer.rules.table_open = () => '<div class="scroll" tabindex="0"><table>';
     md.renderer.rules.table_close = () => '</table></div>';
-    // A header without a text is no header.
+    // An empty header cell is an ordinary cell for screen readers.
     md.renderer.rules.th_open = (tokens, i) =>
       tokens[i + 1]!.content === '' ? '<td>' : `<th scope="col"${alignOf(tokens[i]!)}>`;
     md.renderer.rules.th_close = (tokens, i) => (tokens[i - 1]!.content === '' ? '</td>' : '</th>');
@@ -201,7 +207,7 @@ class Docs {
       if (/^(https?:|#)/.test(href)) return `<a href="${md.utils.escapeHtml(href)}">`;
       const [path = '', hash = ''] = href.split('#');
       const target = this.#byFile.get(normalize(join(dirname(file), path)).replaceAll('\\', '/'));
-      // A file that is no page: its name stays, as text.
+      // The file is not a page of the site, so its name stays as text.
       if (target === undefined) return `<span class="docs-file" title="${md.utils.escapeHtml(path)}">`;
       tokens[i]!.meta = { page: true };
       return `<a href="${up}${target.name}/${hash && `#${hash}`}">`;
@@ -218,7 +224,7 @@ class Docs {
       this.images.set(name, path);
       return `<img src="${up}../data/images/${name}" alt="${escapeHtml(tokens[i]!.content)}">`;
     };
-    // TypeDoc numbers headings that differ in case alone.
+    // TypeDoc numbers headings that differ only in case.
     const html = md
       .render(text)
       .replace(/href="#([^"]+?)(-\d+)"/g, (link, id, number) => (ids.has(id + number) ? link : `href="#${id}"`));
@@ -237,7 +243,7 @@ class Docs {
     });
   }
 
-  /** The list of all pages, as links from docs/ or, with `here`, from a page. */
+  /** Makes the list of all pages, as links from docs/ or, with `here`, from a page. */
   #index(here = ''): string {
     const up = here === '' ? '' : '../'.repeat(here.split('/').length);
     const all = [...this.#titles.keys()];
@@ -283,10 +289,10 @@ const escapeHtml = (text: string): string =>
 type Token = ReturnType<InstanceType<typeof MarkdownIt>['parse']>[number];
 const attribute = (token: Token, name: string): string => String(token.attrGet(name) ?? '');
 
-/** Marks a column that is aligned to the right. */
+/** Returns the class of a column that is aligned to the right. */
 const alignOf = (token: Token): string => (/right/.test(attribute(token, 'style')) ? ' class="number"' : '');
 
-/** A page's name in lists: its title where that is short. */
+/** Returns a page's name in lists: its title if that is short. */
 function shortTitle(name: string, title: string): string {
   if (/^(packages|dialects)\//.test(name)) return name.split('/')[1]!;
   if (name === 'api') return 'All modules';
@@ -295,7 +301,7 @@ function shortTitle(name: string, title: string): string {
   return first.length <= 42 ? first : name;
 }
 
-/** The plain text of a section: what follows a heading up to the next one. */
+/** Returns the plain text of a section, from its heading to the next one. */
 function sectionText(tokens: readonly { type: string; content: string }[], heading: number): string {
   const parts: string[] = [];
   for (let i = heading + 3; i < tokens.length && tokens[i]!.type !== 'heading_open'; i++)
@@ -308,7 +314,7 @@ const docs = new Docs();
 /** Every page of Docs. */
 export const DOCS_PAGES: readonly Page[] = docs.pages;
 
-/** The search index, and the pages' pictures. */
+/** Serves and builds the search index and the pages' pictures. */
 export function docsData(): Plugin {
   const index = (): string => {
     const search = new MiniSearch<Section>(DOCS_SEARCH);
@@ -335,7 +341,7 @@ export function docsData(): Plugin {
 
 const EXAMPLES = 'virtual:examples';
 
-/** The examples: `import { EXAMPLES } from 'virtual:examples'`, id → a function that runs one. */
+/** Provides `import { EXAMPLES } from 'virtual:examples'`, a function for each id that runs the example. */
 export function examples(): Plugin {
   return {
     name: 'ropewalk:examples',

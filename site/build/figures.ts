@@ -1,4 +1,4 @@
-/** Figures that pages name, counted when the site is built, so that none gets old. @module */
+/** Counts the figures that pages show when the site is built, so that they are always current. @module */
 import { join } from 'node:path';
 import { MUTANTS } from '@ropewalk/diagnose';
 import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
@@ -7,7 +7,7 @@ import type { Plugin } from 'vite';
 
 const ID = 'virtual:figures';
 
-/** `import { CASES, KNOWN_BUGS } from 'virtual:figures'` */
+/** Provides `import { CASES, KNOWN_BUGS } from 'virtual:figures'`. */
 export function figures(): Plugin {
   return {
     name: 'ropewalk:figures',

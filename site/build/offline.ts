@@ -1,4 +1,8 @@
-/** The service worker: the site works offline after the first visit, and gets the headers that threads need. @module */
+/**
+ * Builds the service worker: the site then works offline after the first visit and gets the headers for threads.
+ *
+ * @module
+ */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,14 +10,14 @@ import type { Plugin } from 'vite';
 
 const SITE = join(import.meta.dirname, '..');
 
-/** Writes sw.js: site/build/sw.js with the list of the site's files and a version that their bytes make. */
+/** Writes sw.js: site/build/sw.js with the list of the site's files and a version that is a hash of their bytes. */
 export function offline(): Plugin {
   return {
     name: 'ropewalk:offline',
     apply: 'build',
     enforce: 'post',
     generateBundle: {
-      order: 'post', // after every other plugin has given its files
+      order: 'post', // every other plugin has emitted its files by then
       handler(_, bundle) {
         const version = createHash('sha256');
         const add = (name: string, bytes: string | Uint8Array): void => {

@@ -1,22 +1,22 @@
-/** Every page of the site but those of Docs, which docs.ts makes from Markdown. @module */
+/** Lists every page of the site except those of Docs, which docs.ts makes from Markdown. @module */
 
 /** A page. */
 export interface Page {
   /** Its folder below the site's root, without slashes at the ends; '' is Home. */
   readonly path: string;
-  /** Its name in the navigation; none for pages that are not in it. */
+  /** Its name in the navigation. Pages without it are not in the navigation. */
   readonly nav?: string;
   /** The title of the window, before "Ropewalk". */
   readonly title: string;
   /** One sentence for search engines and link previews. */
   readonly description: string;
-  /** The module that fills <main>, from site/. */
+  /** The path of the module that fills <main>, from site/. */
   readonly entry: string;
   /** The HTML in <main> before scripts run. */
   readonly content?: string;
 }
 
-/** A page with its own folder of site/src, whose entry has the same name. */
+/** Describes a page with its own folder in site/src, whose entry has the same name. */
 const page = (path: string, nav: string, title: string, description: string): Page => ({
   path,
   nav,

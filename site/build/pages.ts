@@ -1,4 +1,4 @@
-/** Makes the pages: none of them lies on disk; each is this template around what its entry draws. @module */
+/** Makes the HTML of every page from one template. The page's entry draws the content. @module */
 import { join } from 'node:path';
 import type { Plugin } from 'vite';
 import { DOCS_PAGES } from './docs.js';
@@ -6,7 +6,7 @@ import { PAGES, type Page } from './page-list.js';
 
 const SITE = join(import.meta.dirname, '..');
 
-/** No inline script, no eval; WebAssembly may compile. Addresses that a user types are fetched by https. */
+/** The policy allows no inline script and no eval. WebAssembly may compile, and pages may fetch any https address. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self' 'wasm-unsafe-eval'",
@@ -22,7 +22,9 @@ const POLICY = [
 const escaped = (text: string): string =>
   text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
 
-/** @returns the whole page; `built` adds the policy, which Vite's development server breaks with its inline styles */
+/**
+ * Returns the whole page. `built` adds the policy, which would block the inline styles of Vite's development server.
+ */
 function html(page: Page, built: boolean): string {
   const base = '../'.repeat(page.path === '' ? 0 : page.path.split('/').length) || './';
   const links = [...PAGES, { path: 'docs', nav: 'Docs' }]

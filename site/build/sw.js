@@ -1,15 +1,15 @@
-// The service worker of the site; offline.ts fills in VERSION and FILES when it builds.
-// Each version keeps its files in its own cache, so that a page never mixes two versions.
+// This is the service worker of the site. offline.ts fills in VERSION and FILES during the build.
+// Each version has its own cache, so that a page never mixes the files of two versions.
 const CACHE = `ropewalk ${'VERSION'}`;
 const FILES = 'FILES';
 const ROOT = new URL('./', location.href);
-/** Threads need a page that is isolated from other hosts; a static host may not send these headers. */
+/** Threads need a page that is isolated from other hosts, but a static host may not send these headers. */
 const ISOLATION = {
   'Cross-Origin-Opener-Policy': 'same-origin',
   'Cross-Origin-Embedder-Policy': 'require-corp',
   'Cross-Origin-Resource-Policy': 'same-origin',
 };
-/** Large, and not of every page: kept when the rest is there. */
+/** Says whether a file is data. Data is large and only some pages use it, so it is cached after the rest. */
 const isData = (file) => file.startsWith('data/');
 
 addEventListener('install', (event) => {
@@ -31,7 +31,10 @@ addEventListener('activate', (event) => {
   );
 });
 
-/** After the first page: the data, one file at a time; not where the user saves data. A file that fails comes when a page asks. */
+/**
+ * Caches the data after the first page, one file at a time, unless the user saves data. If a file fails, it is fetched
+ * when a page asks for it.
+ */
 async function keepData() {
   if (navigator.connection?.saveData) return;
   const cache = await caches.open(CACHE);

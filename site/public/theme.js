@@ -1,6 +1,6 @@
-// Before the first paint, so that a saved theme does not flash; a classic script, because modules run later.
+// This runs before the first paint, so that another theme does not flash. Modules would run too late.
 try {
   document.documentElement.dataset.theme = localStorage.getItem('theme') ?? '';
 } catch {
-  // The browser keeps nothing for this page: it follows the system.
+  // The browser stores nothing for this page, so the theme follows the system.
 }

@@ -1,5 +1,5 @@
-/** Made by build/docs.ts. */
+/** build/docs.ts makes this module. */
 declare module 'virtual:examples' {
-  /** Examples of the docs that run in a page, by id; importing one runs it. */
+  /** The examples of the docs that run in a page, by id. Each function runs its example. */
   export const EXAMPLES: Readonly<Record<string, () => Promise<unknown>>>;
 }

@@ -1,7 +1,7 @@
-/** Made by build/figures.ts. */
+/** build/figures.ts makes this module. */
 declare module 'virtual:figures' {
-  /** Test cases that every backend runs. */
+  /** The number of test cases that every backend runs. */
   export const CASES: number;
-  /** Entries of the catalogue of wrong kernels. */
+  /** The number of entries in the catalogue of wrong kernels. */
   export const KNOWN_BUGS: number;
 }

@@ -1,5 +1,5 @@
 /**
- * The built library in a real browser: every suite runs there as it does in Node, with no bundler and no Node module.
+ * Tests the built library in a real browser: every suite runs as in Node, without a bundler or a Node module.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * A page without `<meta charset>`: a browser reads it, and the classic scripts of it, as windows-1252. A bundle whose
- * minifier writes characters as they are must make the same tokens and text.
+ * Tests a page without `<meta charset>`. A browser reads the page and its classic scripts as windows-1252. A bundle
+ * with unescaped characters must still make the same tokens and text.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ const VOCABULARIES: Record<string, ReadonlyMap<string, GgufValue>> = {
   ...Object.fromEntries(['deepseek-llm', 'deepseek-coder', 'deepseek-v3'].map((pre) => [pre, metadata(pre)])),
 };
 
-// JSON, which is always UTF-8, brings the texts.
+// The page fetches its texts as JSON, which is always UTF-8.
 const PAGE = `
 import { generate, loadModel, tokenizerFromGguf } from '@ropewalk/model';
 import { openCpu, Ropewalk } from 'ropewalk';

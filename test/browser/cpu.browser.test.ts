@@ -1,6 +1,6 @@
 /**
- * The cpu backend in a real browser, from the built package: on a plain page, on an isolated one with workers, under a
- * strict Content-Security-Policy, bundled, and where workers or WebAssembly are not available.
+ * Tests the built cpu backend in a real browser: on a plain page, on an isolated page with workers, under a strict
+ * Content-Security-Policy, bundled, and without workers or WebAssembly.
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,21 +17,21 @@ const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-em
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
 const OPERATORS = ['rope', 'linear, many rows', 'linear, one row'];
 
-/** What pages/suites.js logs. */
+/** The log of pages/suites.js. */
 interface Suites {
   readonly capabilities: Capabilities;
   readonly failed: readonly string[];
   readonly summary: readonly string[];
 }
 
-/** What pages/compute.js logs. */
+/** The log of pages/compute.js. */
 interface Computed {
-  /** Of two threads: as opened, and after all jobs. */
+  /** The capabilities of the backend with two threads, after opening; `after` has those after all jobs. */
   readonly before: Capabilities;
   readonly after: Capabilities;
   readonly one: Capabilities;
   readonly operators: readonly { name: string; rounds: number; withWorker: boolean; different: number }[];
-  /** Calls of Atomics.wait by the page's own thread, once the backends were open. */
+  /** The number of calls of Atomics.wait on the page's main thread after the backends were open. */
   readonly sleeps: number;
 }
 
@@ -57,7 +57,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
     return site;
   }
 
-  /** Computes on two threads in a page; asserts that every bit is right. */
+  /** Computes on two threads in a page, and asserts that every bit is right. */
   async function compute(site: Site, path = '/?script=/pages/compute.js'): Promise<Computed & { workers: number }> {
     const { report, page } = await reportOf<Computed>(browser, site.origin + path);
     const workers = page.workers().length;
@@ -69,7 +69,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
     return { ...report, workers };
   }
 
-  /** Asserts that workers took part in each operator, and that no message says otherwise. */
+  /** Asserts that workers took part in each operator, and that no message denies it. */
   function assertThreads({ before, after, one, operators }: Computed): void {
     assert.deepEqual(
       operators.map(({ name, withWorker }) => ({ name, withWorker })),
@@ -81,7 +81,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(one.notTaken, ['threads: only one was asked for (threads: 1)']);
   }
 
-  /** Asserts that one thread did all the work, and that the reason is given from the start. */
+  /** Asserts that one thread did all the work, and that the capabilities give the reason from the start. */
   function assertAlone({ before, after, operators, workers }: Computed & { workers: number }, why: RegExp): void {
     assert.ok(operators.every(({ withWorker }) => !withWorker));
     for (const { threads, notTaken } of [before, after]) {
@@ -203,8 +203,8 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
     });
   }
 
-  // esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` as it is: the bundle looks for worker.js beside
-  // itself.
+  // esbuild and Rollup do not change `new URL('./worker.js', import.meta.url)`, so the bundle looks for worker.js
+  // beside itself.
   for (const bundle of [bundleWithEsbuild, bundleWithRollup]) {
     const name = bundle === bundleWithEsbuild ? 'esbuild' : 'Rollup';
     test(`bundled by ${name}: workers compute with worker.js beside the bundle; without it one thread does, and says so`, async () => {
@@ -218,7 +218,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
       );
       assert.ok(site.asked.includes('/bundle/worker.js'));
       assert.ok(!site.asked.some((path) => path.startsWith('/dist/')));
-      // The fix that the message names.
+      // This is the fix that the message names.
       cpSync(join(dist, 'backends/wasm/worker.js'), join(out, 'worker.js'));
       assertThreads(await compute(site, '/?script=/bundle/compute.js'));
     });
@@ -235,7 +235,7 @@ describe('the cpu backend in Chromium', { skip: noBrowser }, () => {
     const warnings: string[] = [];
     const bundle = await rollup({
       input: join(folder, 'compute.js'),
-      // What @rollup/plugin-node-resolve does.
+      // This plugin does the same as @rollup/plugin-node-resolve.
       plugins: [{ name: 'resolve', resolveId: (id) => (id === 'ropewalk' ? join(dist, 'index.js') : null) }],
       onLog: (_level, { message }) => warnings.push(message),
     });

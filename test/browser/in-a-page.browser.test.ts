@@ -1,6 +1,6 @@
 /**
- * docs/in-a-page.md, with its own code: the plain page and the React one, bundled as the page says, load the model in
- * the box, write what Node writes, stop, keep the weights, and take a model from a hub. React's interface is Preact's
+ * Tests the code of docs/in-a-page.md: the plain page and the React page, bundled as the text says, load the bundled
+ * model, write the same text as Node, stop, keep the weights, and load a model from a hub. Preact takes React's place
  * here.
  */
 import assert from 'node:assert/strict';
@@ -65,7 +65,7 @@ describe('a model in a page, as docs/in-a-page.md has it', { skip }, () => {
     rmSync(folder, { recursive: true });
   });
 
-  /** A page of a fresh user of a fresh host. */
+  /** Opens a page with a new browser profile on a new host. */
   async function visit(path: string, root = folder): Promise<{ page: Page; site: Site }> {
     const site = await serve({ folders: { '/': root } });
     sites.push(site);
@@ -107,7 +107,7 @@ describe('a model in a page, as docs/in-a-page.md has it', { skip }, () => {
       await output(page, /ended: length/);
     });
 
-  /** Asks the page's worker to load, and gives its last message. */
+  /** Asks the page's worker to load, and returns its last message. */
   const loaded = (page: Page, address: string): Promise<Record<string, unknown>> =>
     page.evaluate(
       (at) =>

@@ -1,6 +1,6 @@
 /**
- * A model in a real browser, from the built package: fetched or as a Blob, on one thread and on two, the tokens that
- * Node generates.
+ * Tests a model in a real browser with the built package: fetched or as a Blob, on one thread and on two, it generates
+ * the same tokens as in Node.
  */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -28,7 +28,7 @@ const SAFETENSORS = ['config.json', 'tokenizer.json', 'tokenizer_config.json', '
 const PROMPT = 'It was a dark night, and the ship';
 const TOKENS = 32;
 
-/** What pages/generate.js logs. */
+/** The log of pages/generate.js. */
 interface Report {
   readonly backend: string;
   readonly threads: number;
@@ -38,7 +38,7 @@ interface Report {
   readonly logits: readonly number[];
 }
 
-/** What a page is asked, as parameters of its address. */
+/** The parameters in the address of a page. */
 interface Asked {
   readonly files: readonly string[];
   readonly by: 'fetch' | 'blob';
@@ -83,7 +83,7 @@ describe('the decoder in Chromium', { skip }, () => {
     return report;
   }
 
-  /** The same in Node, on the sources. */
+  /** Generates the same in Node from the sources. */
   async function inNode(
     files: readonly string[],
     tokens = TOKENS,
@@ -104,10 +104,10 @@ describe('the decoder in Chromium', { skip }, () => {
     rw.dispose();
     return { tokens: made, text, logits };
   }
-  // The folder holds a GGUF too; config.json and *.safetensors come first.
+  // The folder holds a GGUF too, but config.json and *.safetensors have priority.
   const loadSafetensors = (options: Parameters<typeof loadModelFolder>[1]) => loadModelFolder(BOX, options);
 
-  /** The same tokens and text: kernels, and so the last bits of logits, may differ. */
+  /** Asserts the same tokens and text. Kernels may differ, and with them the last bits of logits. */
   function assertSame(got: Report, want: Awaited<ReturnType<typeof inNode>>): void {
     assert.equal(got.text, want.text);
     assert.deepEqual(got.tokens, want.tokens);

@@ -1,7 +1,7 @@
 /**
- * Whole models as graphs in Chromium: `@huggingface/transformers` loads exported folders, and our own programs have ONNX
- * Runtime as an engine. Both on the CPU under a Content-Security-Policy that forbids code from strings, and on WebGPU;
- * they write the text that we write in Node.
+ * Tests whole models as graphs in Chromium: `@huggingface/transformers` loads exported folders, and our own code uses
+ * ONNX Runtime as an engine. Both run on the CPU under a Content-Security-Policy that forbids code from strings, and on
+ * WebGPU. They must write the same text as Ropewalk in Node.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -19,7 +19,7 @@ import { noTransformers } from '../support/transformers.js';
 
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'";
 const MARLINE = join(ROOT, 'models/marline');
-const PROMPT = 'Once'; // no two tokens are nearly as likely, so activations in int8 change none
+const PROMPT = 'Once'; // no two tokens are almost equally likely, so int8 activations change nothing
 const MODULES = join(ROOT, 'bench/node_modules');
 
 describe('whole models as graphs in Chromium', { skip: noBrowser || noTransformers }, () => {
@@ -30,7 +30,7 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
     builtPackage('onnx');
     await build({
       absWorkingDir: ROOT,
-      tsconfigRaw: {}, // the packages as they are published
+      tsconfigRaw: {}, // take the packages as they are published
       entryPoints: ['test/browser/pages/transformers.js', 'test/browser/pages/engine.js'],
       bundle: true,
       format: 'esm',
@@ -57,9 +57,9 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
     rmSync(folder, { recursive: true });
   });
 
-  /** Opens a page, and checks what it wrote. */
+  /** Opens a page and checks the text that it wrote. */
   async function check(script: string, asked: Readonly<Record<string, string>>, path: string): Promise<void> {
-    const tokens = asked.device === 'webgpu' ? 2 : 12; // the software adapter takes half a second for each
+    const tokens = asked.device === 'webgpu' ? 2 : 12; // the software adapter needs half a second per token
     const words = new URLSearchParams({ ...asked, tokens: String(tokens), prompt: PROMPT });
     const { report, page } = await reportOf<{ text: string; error?: string }>(
       browser,
@@ -79,7 +79,7 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
   for (const { device, file } of [
     { device: 'wasm', file: '' },
     { device: 'wasm', file: 'model-q8_0.gguf' },
-    // transformers.js would need shader-f16 for half floats, which the software adapter does not have.
+    // transformers.js needs shader-f16 for half floats, but the software adapter does not have it.
     { device: 'webgpu', file: 'model-q8_0.gguf' },
   ])
     test(`transformers.js: ${file || 'f16'} on ${device}`, async () => {

@@ -1,6 +1,6 @@
 /**
- * The WebNN provider of onnxruntime-web: which exported graphs it computes, which it refuses, and which it computes
- * wrongly, as docs/export.md says; and a model on it.
+ * Tests the WebNN provider of onnxruntime-web: it computes, refuses, or computes wrongly the exported graphs that
+ * docs/export.md lists. It also runs a model.
  */
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { builtPackage, ROOT } from '../support/build.js';
 const MODULES = join(ROOT, 'bench/node_modules');
 const noOrt = !existsSync(join(MODULES, 'onnxruntime-web')) && 'onnxruntime-web is not installed: npm run peers';
 
-/** What pages/ort-webnn.js logs. */
+/** The log of pages/ort-webnn.js. */
 interface Report extends Record<'standard' | 'primitives', Record<'right' | 'wrong' | 'refused', string[]>> {
   readonly version: string;
   readonly ropes: readonly { readonly name: string; readonly said: number | string }[];
@@ -30,7 +30,7 @@ describe("onnxruntime-web's WebNN", { skip: noWebnnBrowser() || noOrt }, () => {
   before(async () => {
     await build({
       absWorkingDir: ROOT,
-      tsconfigRaw: {}, // the packages as they are published
+      tsconfigRaw: {}, // take the packages as they are published
       entryPoints: ['test/browser/pages/engine.js'],
       bundle: true,
       format: 'esm',
@@ -64,7 +64,7 @@ describe("onnxruntime-web's WebNN", { skip: noWebnnBrowser() || noOrt }, () => {
     assert.equal(report.ropes.length, 28);
     for (const { name, said } of report.ropes) {
       if (/ f32-reduced | f64 /.test(name)) assert.match(String(said), /^Error: Can't create a session/, name);
-      // One rounding of the table, one of each result; f32 angles at position 63 are off by 63 ulps of a half.
+      // The table is rounded once and each result once. f32 angles at position 63 are off by 63 ulps of a half.
       else if (/ f32-table /.test(name)) assert.ok(Number(said) <= 1.2e-7, `${name}: ${said}`);
       else if (/ f16-table /.test(name)) assert.ok(Number(said) <= 1e-3, `${name}: ${said}`);
       else assert.ok(Number(said) <= 4e-6, `${name}: ${said}`);

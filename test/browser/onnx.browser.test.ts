@@ -1,4 +1,4 @@
-/** ONNX in a real browser, bundled, on a page whose Content-Security-Policy forbids code from strings. */
+/** Tests bundled ONNX code in a real browser under a Content-Security-Policy that forbids code from strings. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -18,7 +18,7 @@ test('under a strict Content-Security-Policy models are written, read and import
   builtPackage('onnx');
   await build({
     absWorkingDir: ROOT,
-    tsconfigRaw: {}, // the packages as they are published, not the sources that tsconfig.json names
+    tsconfigRaw: {}, // take the published packages, not the sources that tsconfig.json names
     entryPoints: ['test/browser/pages/onnx.js'],
     bundle: true,
     format: 'esm',

@@ -1,6 +1,5 @@
 /**
- * The WebGPU backend in a real browser, on Chromium's software adapter: from the built package, without a bundler and
- * through one.
+ * Tests the built WebGPU backend in a real browser on Chromium's software adapter, with and without a bundler.
  */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,7 +12,7 @@ import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } fro
 import { installInto, ROOT } from '../support/build.js';
 import { WITHOUT_KERNEL } from '../support/suites.js';
 
-/** What pages/gpu.js logs. */
+/** The log of pages/gpu.js. */
 interface Report {
   readonly opened: string;
   readonly capabilities: Capabilities;
@@ -59,7 +58,7 @@ describe('the webgpu backend in Chromium', { skip: noBrowser }, () => {
   });
 
   /**
-   * Asserts that the page computed what cpu computes, reported a lost device with an error that says what to do, and
+   * Asserts that the page computed the same as cpu, reported a lost device with an error that says what to do, and
    * continued with a new device.
    */
   function assertSurvived({ opened, different, reading, running, survived }: Report): void {

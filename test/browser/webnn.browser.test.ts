@@ -1,6 +1,6 @@
 /**
- * The WebNN backend in a real browser, which computes WebNN on its CPU: every suite, under a strict
- * Content-Security-Policy, in a worker, after a lost context and a dead GPU process; the decoder on it.
+ * Tests the WebNN backend in a real browser, which computes WebNN on its CPU: every suite, a strict
+ * Content-Security-Policy, a worker, a lost context, a dead GPU process, and the decoder.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -27,10 +27,10 @@ import { builtPackage, ROOT } from '../support/build.js';
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'";
 const PROMPT = 'It was a dark night, and the ship';
 const TOKENS = 16;
-/** The line of a case in float64, which WebNN does not have, or of a KV cache that no graph writes. */
+/** Matches the line of a case in float64, which WebNN lacks, or with a KV cache, which no graph can write. */
 const REFUSED =
   / not supported \[((webnn: rope: )?f64 runs on the reference: |it [^\]]*, for which there are no graphs yet\])/;
-/** How many cases of each suite WebNN computes, at least. */
+/** The smallest number of cases in each suite that WebNN must compute. */
 const COMPUTED: Readonly<Record<string, number>> = {
   published: 96,
   extended: 64,
@@ -45,7 +45,7 @@ const COMPUTED: Readonly<Record<string, number>> = {
   'onnx-contrib': 29,
 };
 
-/** What pages/suites.js logs. */
+/** The log of pages/suites.js. */
 interface Suites {
   readonly capabilities: Capabilities;
   readonly failed: readonly string[];
@@ -53,7 +53,7 @@ interface Suites {
   readonly ran: Readonly<Record<string, number>>;
 }
 
-/** What pages/webnn.js logs. */
+/** The log of pages/webnn.js. */
 interface Report {
   readonly why?: string;
   readonly opened: string;
@@ -80,7 +80,7 @@ describe('the webnn backend in Chromium', { skip: noWebnnBrowser() }, () => {
     };
     await build({
       absWorkingDir: ROOT,
-      tsconfigRaw: {}, // the packages as they are published
+      tsconfigRaw: {}, // take the packages as they are published
       entryPoints: ['test/browser/pages/webnn.js'],
       bundle: true,
       format: 'esm',
@@ -99,7 +99,7 @@ describe('the webnn backend in Chromium', { skip: noWebnnBrowser() }, () => {
     rmSync(folder, { recursive: true });
   });
 
-  /** Runs all suites, with results scaled. */
+  /** Runs all suites with scaled results. */
   async function suites(scale: number): Promise<Suites> {
     const { report, page } = await reportOf<Suites>(
       browser,
@@ -120,14 +120,14 @@ describe('the webnn backend in Chromium', { skip: noWebnnBrowser() }, () => {
       Object.keys(counts),
       Object.keys(COMPUTED).map((name) => `webnn/${name}`),
     );
-    // The other cases are refusals, and tensors without elements: no backend computes them.
+    // The other cases are refusals and tensors without elements, which no backend computes.
     for (const [name, least] of Object.entries(COMPUTED))
       assert.ok(ran[name]! >= least, `${name}: WebNN computed ${ran[name]} cases of at least ${least}`);
   });
 
   test('results that are a little off fail', async () => {
     const slightly = (await suites(1 + 1e-5)).counts;
-    // Of published and extended the bound is the published one, an NMSE of 1e-7: 3e-4 of each value.
+    // The bound of published and extended is an NMSE of 1e-7, which is 3e-4 of each value, so the scale does not show.
     for (const name of Object.keys(COMPUTED).filter((suite) => suite !== 'published' && suite !== 'extended'))
       assert.ok(slightly[`webnn/${name}`]!.fail > 0, `${name}: ${JSON.stringify(slightly[`webnn/${name}`])}`);
     const { counts } = await suites(1 + 1e-3);
@@ -138,7 +138,7 @@ describe('the webnn backend in Chromium', { skip: noWebnnBrowser() }, () => {
       );
   });
 
-  /** Asserts that a page or a worker met everything as it should. */
+  /** Asserts that the log of a page or a worker is right. */
   function assertReport({
     why,
     opened,

@@ -1,13 +1,13 @@
-/** Ways to break the library, each of which a case of the suites must notice. */
+/** Lists ways to break the library. For each, a case of the suites must fail. */
 
 const KERNEL = 'packages/ropewalk/src/';
 export const CPU = `${KERNEL}backends/wasm/`;
 export const ASSEMBLY = `${CPU}assembly/`;
 export const WEBGPU = `${KERNEL}backends/webgpu/`;
-/** Name, file, the text that is replaced, what replaces it: the text occurs once; white space counts as one space. */
+/** A name, a file, a text that occurs once, and its replacement. Any white space counts as one space. */
 export type Mutation = readonly [name: string, file: string, from: string, to: string];
 
-/** Each breaks the library in one place. */
+/** Each mutation breaks the library in one place. */
 export const MUTATIONS: readonly Mutation[] = [
   [
     'sin with the other sign',
@@ -146,7 +146,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'if (rest > 0.5 || (rest === 0.5 && floor % 2 !== 0)) return floor + 1;',
     'if (rest > 2) return floor + 1;',
   ],
-  // The kernels of the cpu backend, compiled anew.
+  // These change the kernels of the cpu backend, which are compiled again.
   [
     'cpu: sin with the other sign',
     `${ASSEMBLY}rope.ts`,
@@ -225,7 +225,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'const limit = splat(args, Elementwise.first); return f32x4.pmax(f32x4.pmin(gate, limit), f32x4.neg(limit));',
   ],
   ['cpu: the first row’s factor', `${ASSEMBLY}elementwise.ts`, 'offsetOf(walk, 2, row)', 'offsetOf(walk, 2, 0)'],
-  // The kernels of the webgpu backend.
+  // These change the kernels of the webgpu backend.
   [
     'webgpu: sin with the other sign',
     `${WEBGPU}shaders/rope.ts`,

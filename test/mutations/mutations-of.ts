@@ -1,6 +1,6 @@
 /**
- * Proves that the suites can fail: breaks the library in one place at a time, in a copy of what is built, and requires
- * a case of the suites to fail.
+ * Proves that the suites can fail: it breaks a copy of the built library in one place at a time, and requires that a
+ * case of the suites fails.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -12,13 +12,13 @@ import { compileKernels, MODULES, packKernels } from '../../scripts/build-wasm.m
 import { builtPackage, PACKAGES, ROOT } from '../support/build.js';
 import { ASSEMBLY, CPU, MUTATIONS, type Mutation, WEBGPU } from './list.js';
 
-/** Where a mutation is seen: in its kernel's backend; what everybody shares, on the reference. */
+/** Returns the backend that a mutation affects: that of its kernel, or the reference for shared code. */
 const backendOf = ([, file]: Mutation): string =>
   file.startsWith(CPU) ? 'cpu' : file.startsWith(WEBGPU) ? 'webgpu' : 'reference';
 
 /**
- * Runs the suites of the copy on one backend up to the first case that fails. Those whose GPU kernels compile slowly
- * come last.
+ * Runs the suites of the copy on one backend up to the first failing case. Suites whose GPU kernels compile slowly come
+ * last.
  */
 const RUN = `
   const { builtInCases } = await import('./node_modules/@ropewalk/cli/dist/check.js');
@@ -33,10 +33,10 @@ const RUN = `
   }
 `;
 
-/** Where a package lies in the copy. */
+/** Returns the folder of a package in the copy. */
 const homeOf = (copy: string, folder: string): string => join(copy, 'node_modules', PACKAGES.get(folder)!.name);
 
-/** Copies what is built, into the checkout, where it finds what it imports from elsewhere. */
+/** Copies the built packages to a folder in the checkout, where they find their other imports. */
 function copyBuilt(): string {
   builtPackage('cli');
   mkdirSync(join(ROOT, '.scratch'), { recursive: true });
@@ -49,7 +49,7 @@ function copyBuilt(): string {
   return copy;
 }
 
-/** Declares a test for each mutation that is seen on a backend: a case of the suites fails. */
+/** Declares a test for each mutation that affects a backend: a case of the suites must fail. */
 export function mutationsOf(backend: 'reference' | 'cpu' | 'webgpu', skip: string | false = false): void {
   const copy = skip ? '' : copyBuilt();
   after(() => rmSync(copy, { recursive: true, force: true }));
@@ -68,10 +68,10 @@ export function mutationsOf(backend: 'reference' | 'cpu' | 'webgpu', skip: strin
   }
 }
 
-/** Puts a mutation into the copy. @returns what takes it out again */
+/** Applies a mutation to the copy. @returns a function that reverts it */
 async function apply([, file, from, to]: Mutation, copy: string): Promise<() => void> {
   const text = readFileSync(join(ROOT, file), 'utf8');
-  // Where the formatter breaks the lines does not matter.
+  // The line breaks of the formatter do not matter.
   const pattern = from.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/\s+/g, '\\s+');
   const found = text.match(new RegExp(pattern, 'g')) ?? [];
   assert.equal(found.length, 1, `its text occurs ${found.length} times in ${file}, expected once: ${from}`);
@@ -85,7 +85,7 @@ async function apply([, file, from, to]: Mutation, copy: string): Promise<() => 
     const source = join(copy, 'wasm', file.slice(CPU.length));
     writeFileSync(source, mutated);
     try {
-      // One module serves as both, without optimising: what is wrong stays wrong, and compiling takes an eighth of the
+      // One module without optimisation replaces both. The mutation stays wrong, and compiling takes an eighth of the
       // time.
       const [one] = await compileKernels(join(copy, 'wasm/assembly/index.ts'), [MODULES[0]!], ['-O0']);
       const both = MODULES.map(({ name }) => ({ name, bytes: one!.bytes }));

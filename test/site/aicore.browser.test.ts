@@ -1,4 +1,4 @@
-/** The page AI Core: the figures of the docs, findings beside statements, and a timeline that zooms. */
+/** Tests the page AI Core: the figures of the docs, the findings beside statements, and the zooming timeline. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { measureRopeKernel } from '@ropewalk/ascend';

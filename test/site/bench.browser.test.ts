@@ -1,4 +1,4 @@
-/** The page Bench: every case is timed beside its copy; results are saved, and compared when they come back. */
+/** Tests the page Bench: it times every case beside its copy, saves results, and compares saved results. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -42,7 +42,7 @@ describe('Bench in Chromium', { skip: noBrowser }, () => {
       .nth(1)
       .getByRole('cell')
       .allInnerTexts();
-    assert.equal(cells.at(-1), '1.00'); // beside itself
+    assert.equal(cells.at(-1), '1.00'); // the result is compared with itself
     assert.deepEqual(await violations(page), []);
     assert.deepEqual(wrong, []);
     await page.context().close();

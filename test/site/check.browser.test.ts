@@ -1,4 +1,4 @@
-/** The page Check: every suite on cpu and webgpu in Chromium, filtered, stopped, and kept. */
+/** Tests the page Check: every suite on cpu and webgpu in Chromium, with a filter, stopped, and saved. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -69,7 +69,7 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
     await page.getByText(/^96 cases ran, 0 are wrong\.$/).waitFor();
     assert.match(await page.locator('.check-runs').innerText(), /WebGPU on google swiftshader/);
     const long = await page.evaluate(() => (globalThis as unknown as { long: number[] }).long);
-    // A share of the time, which is the same on a slow machine.
+    // The bound is a share of the time, which does not depend on the speed of the machine.
     const blocked = long.reduce((sum, duration) => sum + duration, 0) / (performance.now() - start);
     assert.ok(blocked < 0.5, `blocked for ${blocked} of the time: ${long.join(', ')} ms`);
     await page.getByRole('searchbox').fill('');
@@ -90,13 +90,13 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a GPU that is lost: no case is called wrong for it, and the page says what to do', async (t) => {
-    const own = await openChromium(SOFTWARE_GPU); // its GPU process is ended
+    const own = await openChromium(SOFTWARE_GPU); // the test kills its GPU process
     t.after(() => own.close());
     const { page } = await visit(own, site, 'check/?backends=webgpu');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText(/^[1-9]\d* cases so far/).waitFor();
     const session = await own.newBrowserCDPSession();
-    await session.send('Browser.crashGpuProcess').catch(() => {}); // it does not answer
+    await session.send('Browser.crashGpuProcess').catch(() => {}); // this call gets no answer
     await page.getByText(/did not run: the device .* \(.*\)\. Load the page again to go on\.$/).waitFor();
     await page.getByText(/^\d+ cases ran, 0 are wrong\.$/).waitFor();
   });

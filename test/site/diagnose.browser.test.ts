@@ -1,4 +1,4 @@
-/** The page Diagnose: dumps of every kind, what was meant, the report, its pictures and its files. */
+/** Tests the page Diagnose: every kind of dump, the intended RoPE, the report, its pictures and its files. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -26,7 +26,7 @@ const CONFIG = JSON.stringify({
   rope_theta: 10000,
 });
 
-/** A kernel of the test's own, which may pair neighbours by mistake. */
+/** Computes RoPE independently of the library, with wrong pairs if `interleaved` is true. */
 function kernel(x: Float32Array, interleaved: boolean): Float32Array {
   const y = new Float32Array(x.length);
   for (let row = 0; row < x.length / 64; row++)
@@ -46,7 +46,7 @@ const positions = tensorFrom(Int32Array.from(POSITIONS));
 const npy = (tensor: Tensor): Uint8Array => writeNpy(tensor.read() as never, tensor);
 const raw = (tensor: Tensor): Uint8Array => new Uint8Array((tensor.read() as Float32Array).buffer);
 
-/** Files as a user chooses them; dropping a file ends in the same place. */
+/** Chooses files as a user does. Dropped files go the same way. */
 async function choose(page: Page, files: Readonly<Record<string, Uint8Array | string>>): Promise<void> {
   await page
     .locator('input[type=file]')
@@ -92,7 +92,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
       new TextDecoder().decode(await saved(page, 'Save as text')),
       `${describeDiagnosis(found, from).join('\n')}\n`,
     );
-    // The last bits of measured numbers are those of each engine's Math.
+    // The last bits of measured numbers depend on each engine's Math.
     const parts = (text: string) => {
       const { verdict, tier, layout, expected, named, differences } = JSON.parse(text);
       return { verdict, tier, layout, expected, named, differences };
@@ -103,8 +103,8 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     );
     const thread = page.locator('.diagnose-verdict a').first();
     assert.equal(await thread.getAttribute('href'), 'https://github.com/huggingface/transformers/issues/25199');
-    // The pictures: token 0 is at position 0, where nothing turns; the last one is wrong.
-    const other = (found.worst!.head + 1) % 3; // the worst head is shown first
+    // In the pictures, token 0 is at position 0, where nothing turns, and the last token is wrong.
+    const other = (found.worst!.head + 1) % 3; // the page shows the worst head first
     await page.getByRole('spinbutton', { name: 'Head' }).fill(`${other}`);
     await page.getByRole('heading', { name: `Head ${other}: size of the error` }).waitFor();
     const map = page.getByRole('img', { name: /^Size of the error/ });

@@ -1,4 +1,4 @@
-/** Docs: every link leads somewhere, the search finds, and examples run in the page. */
+/** Tests Docs: every link has a target, the search finds pages, and examples run in the page. */
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { DOCS_PAGES } from '../../site/build/docs.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { builtSite, DIST, serveSite, UNDER, violations, visit } from '../support/site.js';
 
-/** Every page's HTML by its path. */
+/** Reads the HTML of every page, by its path. */
 function htmlPages(): Map<string, string> {
   builtSite();
   return new Map(
@@ -84,7 +84,7 @@ describe('Docs in Chromium', { skip: noBrowser }, () => {
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await page.waitForURL(/docs\/.+\/#/);
-    // A question, and the words of peers, lead to the glossary.
+    // A question, and the words that peers use, lead to the glossary.
     for (const [asked, first] of [
       ['half vs interleaved', /\/docs\/glossary\/#(half|interleaved|pairing)/],
       ['What is rope_theta', /\/docs\/glossary\/#base/],
@@ -112,7 +112,7 @@ describe('Docs in Chromium', { skip: noBrowser }, () => {
         const said = examples.nth(i).locator('xpath=following-sibling::p[1]');
         await said.filter({ hasText: 'Ran in this page' }).waitFor();
         const output = await examples.nth(i).locator('xpath=following-sibling::pre[1]').innerText();
-        // What these print is the browser's, and its threads; their pages state what Node prints.
+        // These examples print the browser or its threads, but their pages show the output in Node.
         if (!['docs/webnn', 'docs/cpu'].includes(path) && /not the same/.test(await said.innerText()))
           differ.push(`${path} ${i}: ${output}`);
         ran++;

@@ -1,4 +1,4 @@
-/** The page Explore: published models, dropped files, and the tabs Compare, Convert and Export beside the library. */
+/** Tests the page Explore: published models, dropped files, and the tabs Compare, Convert and Export. */
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await browser.close();
     site.close();
   });
-  /** A fact of the list of facts. */
+  /** Reads one fact from the list of facts. */
   const fact = (page: Page, name: string): Promise<string> =>
     page
       .locator('.explore-facts > div', { has: page.getByText(name, { exact: true }) })
@@ -132,7 +132,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await page.getByLabel('B, the other model').selectOption(LLAMA);
     await page.getByText('The same RoPE: both rotate every pair alike.').waitFor();
     await page.getByText('No angle differs').waitFor();
-    // The same model as two peers have it: infiniop's tables lack the digits of f64.
+    // Two peers read the same model. infiniop's tables have fewer digits than f64.
     await page.getByLabel('B, read as', { exact: true }).selectOption('infiniop');
     const { readBack } = convertRope(a!.rope.layers[0]!.rope!, 'infiniop');
     const read = compareModels(a!, { rope: readBack, recipe: 'float64' }, [1]).groups[0]!.comparison!;
@@ -190,7 +190,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const title = `RoPE of ${LLAMA}, layers 0–31`;
     const expected = writeOnnxModel(ropeModel(options).graph.model('rope', 'ropewalk', title));
     const got = readFileSync(await saved.path());
-    // Browsers and Node differ in the last bit of powers, so the bytes are not the same.
+    // Browsers and Node differ in the last bit of powers, so the bytes differ.
     assert.equal(got.length, expected.length);
     const { alike, findings } = graphRope(importOnnx(got), 'rope.onnx', spec);
     assert.deepEqual({ alike, findings }, { alike: true, findings: [] });

@@ -1,4 +1,4 @@
-/** The page Generate: the model in the box writes what Node writes, from the site and from dropped files. */
+/** Tests the page Generate: the bundled model writes the same as in Node, from the site and from dropped files. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -12,7 +12,7 @@ import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
 const BOX = join(ROOT, 'models/marline');
 const PROMPT = 'Call me';
 
-/** What Node writes after the prompt. */
+/** Generates the text after the prompt in Node. */
 async function written(load: typeof loadModelPath, path: string): Promise<string> {
   const model = await load(path, { backend: 'cpu', threads: 1 });
   for await (const { end } of generate(model, PROMPT, { maxTokens: 24, temperature: 0 })) {
@@ -34,7 +34,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     await browser.close();
     site.close();
   });
-  /** Loads what was looked at and generates; @returns prompt and text */
+  /** Loads the model whose headers were read, and generates. @returns the prompt and the text */
   async function text(page: Page): Promise<string> {
     await page.getByRole('button', { name: 'Load', exact: true }).click();
     await page.getByText(/^loaded on/).waitFor();

@@ -1,4 +1,4 @@
-/** The page Home: its picture turns with the slider, its figures are true, its doors open. */
+/** Tests the page Home: its picture turns with the slider, its figures are right, and its links work. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { builtInCases } from '@ropewalk/cli/internal';
@@ -22,7 +22,7 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
   test('the picture is there within a second, follows the slider, and the address keeps it', async () => {
     const { page, wrong } = await visit(browser, site, '');
     const painted = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]!.startTime);
-    assert.ok(painted < 5000, `${painted} ms`); // a second on a quiet machine: see docs/site.md
+    assert.ok(painted < 5000, `${painted} ms`); // it takes a second on a quiet machine, see docs/site.md
     const picture = page.getByRole('img', { name: /pairs \(j, j \+ 8\) at position/ });
     assert.match((await picture.getAttribute('aria-label'))!, /at position 7;/);
     const slider = page.getByRole('slider');

@@ -1,4 +1,4 @@
-/** The page Learn: its figures move, the product keeps the distance, and the model babbles with the wrong pairs. */
+/** Tests the page Learn: its figures move, the product depends on the distance, and wrong pairs spoil the text. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Browser } from 'playwright-core';
@@ -21,7 +21,7 @@ describe('Learn in Chromium', { skip: noBrowser }, () => {
     const { page, wrong } = await visit(browser, site, 'learn/');
     const product = page.locator('.learn-dot strong');
     const before = await product.innerText();
-    // At distance 3: q·k cos 3 + (q0 k1 − q1 k0) sin 3, the same as turning k by 3 and q not at all.
+    // At distance 3 the product is q·k cos 3 + (q0 k1 − q1 k0) sin 3, as if k turned by 3 and q did not turn.
     const expected = (0.9 * 0.55 + 0.25 * -0.7) * Math.cos(3) + (0.9 * -0.7 - 0.25 * 0.55) * Math.sin(3);
     assert.equal(before, expected.toFixed(4));
     await page.getByRole('button', { name: 'Both one on' }).click();

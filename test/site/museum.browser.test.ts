@@ -1,4 +1,4 @@
-/** The museum: every entry of the catalogue, its picture, its threads, and the way to its diagnosis. */
+/** Tests the museum: every entry of the catalogue has its picture, its threads, and a link to its diagnosis. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { MUTANTS } from '@ropewalk/diagnose';

@@ -1,4 +1,4 @@
-/** The service worker: the site opens without a network after the first visit, and gets the headers that threads need. */
+/** Tests the service worker: after the first visit the site works offline and gets the headers that threads need. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
@@ -18,7 +18,7 @@ describe('the service worker in Chromium', { skip: noBrowser }, () => {
     const site = await serveSite();
     const { page, wrong } = await visit(browser, site, '');
     assert.equal(await isolated(page), false);
-    // The index of the search is of the data, which comes after the first page.
+    // The search index is part of the data, which is cached after the first page.
     await page.evaluate(async () => {
       const { active } = await navigator.serviceWorker.ready;
       while (active?.state !== 'activated') await new Promise((resolve) => setTimeout(resolve, 50));

@@ -1,4 +1,4 @@
-/** What holds for every page of the site: it opens under a sub-path, is accessible, fits a phone, and loads little. */
+/** Tests every page of the site: it opens under a sub-path, is accessible, fits a phone, and loads little. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { PAGES } from '../../site/build/page-list.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { builtSite, DIST, serveSite, violations, visit } from '../support/site.js';
 
-/** Every script that a page loads before a user acts: its entry and what that imports statically. Bytes, gzipped. */
+/** Returns the gzipped bytes of the scripts that a page loads first: its entry and the entry's static imports. */
 function firstLoad(path: string): number {
   const html = readFileSync(join(DIST, path, 'index.html'), 'utf8');
   const files = new Set([...html.matchAll(/(?:src|href)="(?:\.\.?\/)*(assets\/[^"]+\.js)"/g)].map(([, file]) => file!));

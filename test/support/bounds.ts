@@ -1,25 +1,25 @@
 /**
- * How far a backend that computes in f32 may be off: for the operators that compute a function of each element (SwiGLU,
- * GELU, GeGLU and scale), with their calls, and for layer norm.
+ * Error bounds of backends that compute in f32, for the elementwise operators (SwiGLU, GELU, GeGLU and scale) and for
+ * layer norm, with calls of these operators.
  */
 import type { FloatDtype, OpPlan, Tensor } from 'ropewalk';
 import { planGeglu, planGelu, planLayerNorm, planScale, planSwiglu } from 'ropewalk';
 import { type Float, type Shared, tensorAt, U } from './operators.js';
 import { floats } from './tensors.js';
 
-/** Roundings to f32 before the last; in f32 that one is the output's own. */
+/** Returns the error of all roundings to f32. In f32 the last one does not count, because it rounds the output. */
 export const roundings = (all: number, dtype: FloatDtype): number => (dtype === 'f32' ? all - 1 : all) * U;
 
-/** How far an element may be off before its last rounding. */
+/** Returns the allowed error of an element before its last rounding. */
 type ErrorOf = (dtype: FloatDtype, x: number, up: number, exact: number) => number;
 
 /** One form of an operator. */
 export interface Activation {
   readonly name: string;
-  /** Takes x or the gate, up, and out; operators with one input leave up alone. */
+  /** Makes the plan from x or the gate, up, and out. Operators with one input ignore up. */
   readonly plan: (x: Tensor, up: Tensor, out: Tensor) => OpPlan;
   readonly error: ErrorOf;
-  /** What multiplies up: where it may be taken for zero, an infinite or NaN up gives anything. */
+  /** The factor of up. If it may count as zero, an infinite or NaN up may give any result. */
   readonly activated?: (x: number) => number;
 }
 
@@ -28,21 +28,21 @@ const share = (w: number): number => 1 / (1 + Math.exp(-w));
 const tanhGate = (x: number): number => 2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3);
 
 /**
- * All of them, with bounds.
+ * Lists all forms with their bounds.
  *
- * What goes through e^−|w|, good to 2 ulp (4 u): one sum, one quotient and two products; then e^w is as wrong as w,
- * which matters below 0 (above, w·e^−w <= 0.4).
+ * Operators that use e^−|w|, which is accurate to 2 ulp (4 u), have one sum, one quotient and two products. The error
+ * of w also changes e^w, which matters below 0 (above, w·e^−w <= 0.4).
  *
- * @param quotient - roundings of a quotient
- * @param below - what numbers too small for a normal f32 add: e^−|w|, its product with x, and that with up
+ * @param quotient - the roundings of a quotient
+ * @param below - the error of numbers too small for a normal f32: e^−|w|, its product with x, and the product with up
  */
 export function activations(quotient: number, below: (x: number, up: number) => number): readonly Activation[] {
   const sigmoid =
     (more: number, ofW: number, wOf: (x: number) => number): ErrorOf =>
     (dtype, x, up, exact) =>
       (roundings(7 + quotient + more, dtype) + ofW * U * Math.max(-wOf(x), 0.4)) * Math.abs(exact) + below(x, up);
-  // Φ(−|x|) = e^(−x²/2)·t·P(t): t·P(t) within 5 u and the quotient t, e^x 4, two products and a difference 3; and
-  // e^(−x²/2) is as wrong as its rounded exponent.
+  // Φ(−|x|) = e^(−x²/2)·t·P(t). t·P(t) is within 5 u and the quotient t; e^x adds 4, two products and a difference 3.
+  // e^(−x²/2) also has the error of its rounded exponent.
   const gelu =
     (more: number): ErrorOf =>
     (dtype, x, up, exact) =>
@@ -55,7 +55,7 @@ export function activations(quotient: number, below: (x: number, up: number) => 
       activated: (x) => x * share(x),
     },
     {
-      // limit, alpha and offset are rounded too; the sum with the offset may cancel
+      // limit, alpha and offset are rounded too, and the sum with the offset may cancel
       name: 'swiglu, clamped',
       plan: (x, up, out) => planSwiglu(x, up, out, CLAMPS),
       error: (dtype, x, up, exact) => {
@@ -83,7 +83,7 @@ export function activations(quotient: number, below: (x: number, up: number) => 
       activated: (x) => (x < -12 ? 0 : x),
     },
     {
-      // w: two products, a sum and two rounded constants
+      // w has two products, a sum and two rounded constants
       name: 'gelu, tanh',
       plan: (x, _, out) => planGelu(x, out, { approximate: 'tanh' }),
       error: (dtype, x, _, exact) => sigmoid(0, 5, tanhGate)(dtype, x, 1, exact),
@@ -107,14 +107,17 @@ export function activations(quotient: number, below: (x: number, up: number) => 
   ];
 }
 
-/** The product, a quotient, tanh 16 (next to its series 1 − e^x cancels) with a quotient, and a product. */
+/**
+ * The error has the product, a quotient, tanh with 16 u (1 − e^x cancels near its series) and a quotient, and a
+ * product.
+ */
 export const softcapError = (product: number, quotient: number, dtype: FloatDtype): number =>
   roundings(product + 2 * quotient + 17, dtype);
 
 /**
- * A call of one.
+ * Makes a call of one form.
  *
- * @param vanishes - where what multiplies an infinite up may count as zero
+ * @param vanishes - says where the factor of an infinite up may count as zero
  */
 export function activationTrial(
   { plan, error, activated }: Activation,
@@ -131,7 +134,7 @@ export function activationTrial(
   };
 }
 
-/** A call of layer norm, in place where x is out. */
+/** Makes a call of layer norm. If x is out, it runs in place. */
 export function layerNormTrial(
   x: Float,
   weight: Float,
@@ -159,7 +162,7 @@ export function layerNormTrial(
     error: (exact, n) => {
       const shift = bs?.[n % d] ?? 0;
       const { mean, factor, largest } = rows[Math.floor(n / d)]!;
-      // Millions of calls: a spread of the row would take most of their time.
+      // This runs millions of times, and a spread of the row would take most of the time.
       return bound({
         mean,
         factor,
@@ -173,16 +176,16 @@ export function layerNormTrial(
   };
 }
 
-/** What the bound of an element of layer norm is made of. */
+/** The values that the bound of an element of layer norm depends on. */
 export interface Normed {
   readonly exact: number;
-  /** Before the bias. */
+  /** The normalised value before the bias. */
   readonly normed: number;
   readonly x: number;
   readonly weight: number;
-  /** Of its row, and 1/√(var + eps). */
+  /** The mean of the row. The next field is 1/√(var + eps). */
   readonly mean: number;
   readonly factor: number;
-  /** The largest magnitude of its row. */
+  /** The largest magnitude in the row. */
   readonly largest: number;
 }

@@ -1,4 +1,4 @@
-/** A real browser for tests, and a server whose answers carry the headers that a test wants. */
+/** Starts a real browser for tests, and a server whose answers have the headers that a test wants. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -17,17 +17,17 @@ const executablePath = [
   '/usr/bin/google-chrome',
 ].find((path) => path && existsSync(path));
 
-/** Why browser tests are skipped here, or false. */
+/** The reason why browser tests are skipped here, or false. */
 export const noBrowser: string | false = executablePath
   ? false
   : 'no Chromium here: install it, or set CHROMIUM to its path';
 
 /**
- * Unpacks the Chromium whose WebNN computes, with the libraries of its GPU process, which is where WebNN runs: 3 s and
- * 210 MB in the system's temporary folder, kept for later runs. The package's own function is not used: it takes
- * whatever lies at `/tmp/chromium`, also what another process has half written.
+ * Unpacks the Chromium whose WebNN computes, with the libraries of its GPU process, in which WebNN runs. It takes 3 s
+ * and 210 MB in the system's temporary folder, and stays there for later runs. The package's own function is not used,
+ * because it takes any file at `/tmp/chromium`, even one that another process has only half written.
  *
- * @returns its path, or why it cannot start here
+ * @returns its path, or the reason why it cannot start here
  */
 function unpackWebnnChromium(): { readonly path: string } | { readonly missing: string } {
   if (process.platform !== 'linux' || process.arch !== 'x64')
@@ -46,7 +46,7 @@ function unpackWebnnChromium(): { readonly path: string } | { readonly missing: 
     try {
       renameSync(own, folder);
     } catch {
-      rmSync(own, { recursive: true }); // another process was first
+      rmSync(own, { recursive: true }); // another process has finished first
     }
   }
   const { status, stderr } = spawnSync(path, ['--version'], { encoding: 'utf8' });
@@ -55,26 +55,26 @@ function unpackWebnnChromium(): { readonly path: string } | { readonly missing: 
 
 let webnnChromium: ReturnType<typeof unpackWebnnChromium> | undefined;
 
-/** Why tests of WebNN are skipped here, or false. Debian's own Chromium has the API, and no platform below it. */
+/** The reason why tests of WebNN are skipped here, or false. Debian's Chromium has the API, but cannot compute. */
 export function noWebnnBrowser(): string | false {
   webnnChromium ??= unpackWebnnChromium();
   return 'missing' in webnnChromium ? webnnChromium.missing : false;
 }
 
-/** Starts a Chromium whose WebNN computes, on its CPU, where `noWebnnBrowser` says that there is one; the caller closes it. */
+/** Starts a Chromium whose WebNN computes on its CPU, if `noWebnnBrowser` returns false. The caller closes it. */
 export function openWebnnChromium(): Promise<Browser> {
   webnnChromium ??= unpackWebnnChromium();
   if ('missing' in webnnChromium) throw new Error(webnnChromium.missing);
   return launch(webnnChromium.path, ['--enable-features=WebMachineLearningNeuralNetwork']);
 }
 
-/** WebGPU without a GPU: on the software driver that Chromium brings. */
+/** These flags run WebGPU without a GPU, on the software driver that Chromium contains. */
 export const SOFTWARE_GPU: readonly string[] = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
 
 /**
- * Starts Chromium; the caller closes it.
+ * Starts Chromium. The caller closes it.
  *
- * @param flags - beside those that keep it quiet
+ * @param flags - are added to the flags that keep it quiet
  */
 export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   return launch(executablePath!, flags);
@@ -106,7 +106,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.json': 'application/json',
 };
 
-/** Where a page without a bundler finds the packages' entries and what they import; the kernel is at /dist/. */
+/** The addresses of the packages' entries and their imports for a page without a bundler. `ropewalk` is at /dist/. */
 export const IMPORTS: Readonly<Record<string, string>> = Object.fromEntries([
   ...ENTRIES.map((entry): [string, string] => {
     const [folder, { name, exports }] = [...PACKAGES].find(([, { name }]) => `${entry}/`.startsWith(`${name}/`))!;
@@ -122,29 +122,29 @@ export const IMPORTS: Readonly<Record<string, string>> = Object.fromEntries([
 ]);
 const IMPORT_MAP = `<script type="importmap">${JSON.stringify({ imports: IMPORTS })}</script>`;
 
-/** What a site serves. */
+/** The content of a site. */
 export interface SiteOptions {
   /**
-   * Folders by the start of the path; the longest fits first. Vectors, pages, the packages and node_modules are always
-   * there.
+   * The folders, by the start of the path; the longest match counts. Vectors, pages, the packages and node_modules are
+   * always served.
    */
   readonly folders: Readonly<Record<string, string>>;
-  /** Headers of every answer, or of the answer to a path. */
+  /** The headers of every answer, or a function that returns the headers for a path. */
   readonly headers?: Readonly<Record<string, string>> | ((path: string) => Readonly<Record<string, string>>);
 }
 
-/** A site that is being served. */
+/** A running server. */
 export interface Site {
   readonly origin: string;
-  /** Every path that was asked for, in order. */
+  /** Every path that was requested, in order. */
   readonly asked: readonly string[];
   close(): void;
 }
 
 /**
  * Serves folders over http. `/?script=URL` is a page that runs that module. The modules in test/browser/pages import
- * packages by name, as bundlers want it: an import map says where these are, all but `ropewalk`, which becomes `/dist/`
- * in the text, as a strict Content-Security-Policy forbids the map.
+ * packages by name, and an import map gives their addresses. Only `ropewalk` is replaced in the text by `/dist/`,
+ * because a strict Content-Security-Policy forbids the map.
  */
 export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
   const asked: string[] = [];
@@ -158,7 +158,7 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
   all.sort(([a], [b]) => b.length - a.length);
   const server = createServer((request, response) => {
     const { pathname: path, searchParams } = new URL(request.url!, 'http://localhost');
-    if (path !== '/favicon.ico') asked.push(path); // the browser asks for that one by itself, now and then
+    if (path !== '/favicon.ico') asked.push(path); // browsers sometimes request this one by themselves
     for (const [name, value] of Object.entries(typeof headers === 'function' ? headers(path) : headers))
       response.setHeader(name, value);
     const script = searchParams.get('script');
@@ -186,9 +186,9 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
 }
 
 /**
- * Opens a page and waits for what it logs first, as JSON: the page's Content-Security-Policy need not allow that.
+ * Opens a page and parses its first log as JSON. The page's Content-Security-Policy does not have to allow this.
  *
- * @throws what the page throws
+ * @throws the error that the page throws
  */
 export async function reportOf<T>(browser: Browser, url: string): Promise<{ report: T; page: Page }> {
   const page = await browser.newPage();

@@ -1,4 +1,4 @@
-/** The packages for tests that need them built: compiled, or as `npm install` leaves them in a user's folder. */
+/** Builds packages for tests: compiled in the checkout, or installed in a folder as `npm install` does. */
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -16,10 +16,10 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { once } from './once.js';
 
-/** The repository. */
+/** The root folder of the repository. */
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What tests read of a package.json. */
+/** The fields of a package.json that tests read. */
 export interface Manifest {
   readonly name: string;
   readonly version: string;
@@ -29,7 +29,7 @@ export interface Manifest {
   readonly sideEffects: boolean;
 }
 
-/** The `homepage` of the repository that tests pack. */
+/** The `homepage` of the repository in the tests' packages. */
 export const HOMEPAGE = 'https://ropewalk.example/docs/';
 
 /** Each package of the workspace, by its folder in packages/. */
@@ -40,7 +40,7 @@ export const PACKAGES: ReadonlyMap<string, Manifest> = new Map(
   ]),
 );
 
-/** Each entry of each package, as a user imports it. */
+/** The import name of each entry of each package. */
 export const ENTRIES: readonly string[] = [...PACKAGES.values()].flatMap(({ name, exports }) =>
   Object.keys(exports)
     .filter((entry) => entry !== './package.json')
@@ -48,10 +48,10 @@ export const ENTRIES: readonly string[] = [...PACKAGES.values()].flatMap(({ name
 );
 
 /**
- * Compiles the packages, once a run.
+ * Compiles the packages once per run.
  *
- * @param folder - of packages/
- * @returns its dist/
+ * @param folder - a folder of packages/
+ * @returns the dist/ of that package
  */
 export function builtPackage(folder: string): string {
   once('dist', () => {
@@ -66,10 +66,10 @@ export function builtPackage(folder: string): string {
 }
 
 /**
- * Packs every package with `npm run pack`, once a run, in a copy: packing puts vectors and models into the command's package, where
- * tests that run at the same time would find half of them.
+ * Packs every package with `npm run pack`, once per run. It works in a copy, because packing copies vectors and models
+ * into the package of the command, and tests that run at the same time would find only some of them.
  *
- * @returns the folder of the tarballs, named FOLDER.tgz
+ * @returns the folder of the tarballs, whose names are FOLDER.tgz
  */
 export function tarballs(): string {
   builtPackage('cli');
@@ -89,19 +89,19 @@ export function tarballs(): string {
   });
 }
 
-/** The tarball of a package, as npm names it. */
+/** Returns npm's name for the tarball of a package. */
 export function tarballOf({ name, version }: Manifest): string {
   return join(tarballs(), `${name.replace('@', '').replace('/', '-')}-${version}.tgz`);
 }
 
 /**
  * Unpacks the packages' tarballs into the node_modules of a folder, with their dependencies and their command, as
- * `npm install` does. Nothing is fetched: the dependencies are links to the checkout's own.
+ * `npm install` does. It fetches nothing: the dependencies are links into the checkout.
  *
  * @param folder - an empty folder
- * @param options - `packages`: which, by their folders, all unless given; `peers`: optional peers to have there too, if
- *   the checkout has them
- * @returns its node_modules
+ * @param options - `packages`: the folders of the packages (default: all); `peers`: optional peers that are linked too,
+ *   if the checkout has them
+ * @returns the node_modules of the folder
  */
 export function installInto(
   folder: string,
@@ -129,7 +129,7 @@ export function installInto(
   return modules;
 }
 
-/** Where a tool of test/consumers is, or why tests with it are skipped. */
+/** Returns the path of a tool of test/consumers, or the reason why tests with it are skipped. */
 export function consumerTool(
   name: string,
 ): { readonly path: string; readonly missing: false } | { readonly missing: string } {

@@ -1,4 +1,4 @@
-/** Suites of calls on every backend. */
+/** Runs suites of calls on every backend. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
@@ -7,10 +7,10 @@ import { noBackend, openShared } from './gpu.js';
 import { VECTORS } from './suites.js';
 import { GENERAL_HERE } from './tier.js';
 
-/** These run every call; the others may say that they cannot. */
+/** These backends run every call. The others may report that they cannot. */
 const COMPLETE = ['reference', 'cpu', 'webgpu'];
 
-/** Declares tests that no vector of these folders fails, one test for each backend of the tier that runs. */
+/** Declares one test for each backend of the running tier: no vector of these folders may fail. */
 export function callsPass(...folders: string[]): void {
   for (const name of GENERAL_HERE) {
     test(`no vector of ${folders.join(' and ')} fails on ${name}`, { skip: noBackend(name) }, async () => {

@@ -1,4 +1,4 @@
-/** Running the command line: in this process, and as a user does, as a process of its own. */
+/** Runs the command line in this process, or as a separate process like a user. */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
@@ -7,14 +7,14 @@ import { commandLine } from '@ropewalk/cli/internal';
 import { builtPackage } from './build.js';
 
 export { ROOT } from './build.js';
-/** What a command left. */
+/** The result of a command. */
 export interface Ran {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** The streams that a command has instead of the process's own. */
+/** The streams of a command, which replace those of the process. */
 class Streams {
   readonly #texts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
   readonly stdout = new Writable({ write: (bytes, _, done) => done(void this.#texts.stdout.push(bytes)) });
@@ -26,17 +26,17 @@ class Streams {
   }
 }
 
-/** Only the command sees its streams: a reporter that prints meanwhile prints as ever. */
+/** Only the command sees these streams. A reporter that prints at the same time still uses the process's own. */
 const streamsOf = new AsyncLocalStorage<Streams>();
 const NAMES = ['stdin', 'stdout', 'stderr'] as const;
 let busy = false;
 
 /**
- * Runs `ropewalk …` from the sources, in this process: for tests of arguments, output, messages, files and exit codes.
- * Where streams, signals, the environment or the end of the process matter: {@link ropewalkProcess}.
+ * Runs `ropewalk …` from the sources in this process, to test arguments, output, messages, files and exit codes. Use
+ * {@link ropewalkProcess} when streams, signals, the environment or the end of the process matter.
  *
- * @param cwd - where; the process is there meanwhile, so that only one command can run at a time
- * @param args - command and options
+ * @param cwd - the working folder; the whole process changes to it, so only one command can run at a time
+ * @param args - the command and its options
  */
 export async function ropewalkIn(cwd: string, ...args: string[]): Promise<Ran> {
   if (busy) throw new Error('another command runs in this process: await it first');
@@ -61,7 +61,7 @@ export async function ropewalkIn(cwd: string, ...args: string[]): Promise<Ran> {
   }
 }
 
-/** Options by their names in the library, as a user types them: `kvHeads: '2'` → `--kv-heads=2`. */
+/** Writes options of the library as a user types them: `kvHeads: '2'` becomes `--kv-heads=2`. */
 export function flagsOf(options: object): string[] {
   return Object.entries(options).map(([name, value]) => {
     const flag = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
@@ -69,16 +69,16 @@ export function flagsOf(options: object): string[] {
   });
 }
 
-/** The path of the compiled command, to start it with `node`. */
+/** Returns the path of the compiled command, which `node` can run. */
 export function commandPath(): string {
   return join(builtPackage('cli'), 'main.js');
 }
 
 /**
- * Runs `ropewalk …` as a process: its start, its streams, its exit code.
+ * Runs `ropewalk …` as a separate process, to test its start, its streams and its exit code.
  *
- * @param cwd - where
- * @param args - command and options
+ * @param cwd - the working folder
+ * @param args - the command and its options
  */
 export function ropewalkProcess(cwd: string, ...args: string[]): Ran {
   const { status, stdout, stderr } = spawnSync(process.execPath, [commandPath(), ...args], {

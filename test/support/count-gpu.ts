@@ -1,6 +1,6 @@
-/** Counts what a WebGPU backend asks of its device. */
+/** Counts the calls that a WebGPU backend makes to its device. */
 
-/** Calls of the device, its queue and its encoders, and the bytes that writeBuffer sends. */
+/** The numbers of calls of the device, its queue and its encoders, and the bytes that writeBuffer sends. */
 export interface GpuCounts {
   submits: number;
   passes: number;
@@ -16,7 +16,7 @@ export interface GpuCounts {
 
 type Methods = Record<string, (...given: unknown[]) => unknown>;
 
-/** Calls `seen` with the arguments and the result of a method, after it. */
+/** Calls `seen` after each call of a method, with its arguments and its result. */
 function watch(object: object, name: string, seen: (given: unknown[], result: unknown) => void): void {
   const methods = object as Methods;
   const original = methods[name]!;
@@ -31,10 +31,10 @@ function watch(object: object, name: string, seen: (given: unknown[], result: un
 }
 
 /**
- * Counts from now on.
+ * Starts to count.
  *
- * @param device - of the backend, which goes on using it
- * @returns counts that grow; set them to 0 at will
+ * @param device - the device of the backend, which continues to use it
+ * @returns the growing counts; the caller may set them to 0
  */
 export function countGpu(device: GPUDevice): GpuCounts {
   const counts: GpuCounts = {

@@ -1,20 +1,20 @@
-/** Counts what the kernels of a WebGPU backend do: bytes moved, threads without work, barriers. */
+/** Counts the work of a WebGPU backend's kernels: moved bytes, threads without work, and barriers. */
 
-/** Of all kernels since the last look. */
+/** The counts of all kernels since the last call. */
 export interface KernelCounts {
   readonly dispatches: number;
-  /** Bytes that loads and stores of storage buffers move; parameters are not among them. */
+  /** The bytes that loads from storage buffers move, without the parameters. `writtenBytes` counts the stores. */
   readonly readBytes: number;
   readonly writtenBytes: number;
-  /** Threads that were started. */
+  /** The number of started threads. */
   readonly threads: number;
-  /** Those of them that load or store anything. */
+  /** The number of threads that load or store anything. */
   readonly busyThreads: number;
-  /** Barriers at which a thread waits, summed over the threads. */
+  /** The number of barriers at which a thread waits, summed over the threads. */
   readonly barriers: number;
 }
 
-/** The counters'; no kernel binds so many buffers. */
+/** The binding of the counters. No kernel binds so many buffers. */
 const BINDING = 63;
 /** GPUBufferUsage.STORAGE | COPY_SRC | COPY_DST, which Node does not name. */
 const STORAGE = 128 | 4 | 8;
@@ -30,7 +30,7 @@ fn count_bytes(which: u32, bytes: u32) {
 fn count_barrier() { atomicAdd(&counted[3], 1u); }
 `;
 
-/** A kernel's text with counters. The label names operands as `name:elementxlanes`. */
+/** Adds counters to a kernel's text. The label lists the operands as `name:elementxlanes`. */
 function instrument(code: string, label: string): string {
   const sizes = new Map<string, number>();
   for (const [, name, element, lanes] of label.matchAll(/ (\w+):([a-z]+\d+\w*?)x([14])[rw]\d+/g)) {
@@ -40,7 +40,7 @@ function instrument(code: string, label: string): string {
   const counted = code
     .replace(/fn (bits|put)_(\w+)\([^)]*\)[^{]*\{/g, (head, kind: string, name: string) => {
       const bytes = sizes.get(name);
-      if (bytes === undefined) return head; // a function of the kernel's own
+      if (bytes === undefined) return head; // a function that the kernel defines itself
       return `${head} count_bytes(${kind === 'put' ? 1 : 0}u, ${bytes}u);`;
     })
     .replace(/workgroupBarrier\(\);|return workgroupUniformLoad/g, 'count_barrier(); $&');
@@ -49,15 +49,15 @@ function instrument(code: string, label: string): string {
 }
 
 /**
- * Counts from now on.
+ * Starts to count.
  *
- * @param device - of a backend that has run nothing yet; it is slower afterwards
- * @returns what was counted since the last call
+ * @param device - the device of a backend that has run nothing yet; it is slower afterwards
+ * @returns a function that returns the counts since its last call
  */
 export function countMemory(device: GPUDevice): () => Promise<KernelCounts> {
   const counters = device.createBuffer({ size: 16, usage: STORAGE });
   let [dispatches, threads] = [0, 0];
-  /** Threads of a workgroup, by module and by pipeline. */
+  /** The threads of a workgroup, by module and by pipeline. */
   const threadsOf = new WeakMap<object, number>();
   const own = <K extends keyof GPUDevice>(name: K, value: (original: GPUDevice[K]) => GPUDevice[K]): void => {
     const original = (device[name] as (...given: unknown[]) => unknown).bind(device) as GPUDevice[K];

@@ -1,4 +1,4 @@
-/** Commands that are stopped while they write. */
+/** Stops commands while they write. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -6,8 +6,8 @@ import { commandPath } from './command.js';
 import { until } from './until.js';
 
 /**
- * Sends a signal as soon as a temporary file or folder is in `dir`: the command ends by the signal, says so, and leaves
- * only what was there.
+ * Sends a signal as soon as a temporary file or folder is in `dir`. The command must end by the signal, report it, and
+ * leave no new files.
  */
 export async function interrupted(signal: NodeJS.Signals, dir: string, args: readonly string[]): Promise<void> {
   const before = readdirSync(dir);
@@ -23,7 +23,7 @@ export async function interrupted(signal: NodeJS.Signals, dir: string, args: rea
   assert.deepEqual(readdirSync(dir), before);
 }
 
-/** Runs a command on a disk that is full, simulated by a limit of 2 MiB on file sizes: exit 2, and nothing is left. */
+/** Runs a command on a full disk, simulated by a file size limit of 2 MiB. It must exit with 2 and leave no files. */
 export function onFullDisk(dir: string, args: readonly string[], next = ''): void {
   const before = readdirSync(dir);
   const command = `trap '' XFSZ; ulimit -f 2048; exec "$0" "$@"`;

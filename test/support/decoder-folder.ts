@@ -1,4 +1,4 @@
-/** A decoder's graph with its weights on disk, and running it. */
+/** Writes a decoder's graph with its weights to disk, and runs it. */
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describeModelPath } from '@ropewalk/model/node';
@@ -7,7 +7,7 @@ import { layoutWeights, writeWeights } from '@ropewalk/model-onnx/internal';
 import { writeOnnxModel } from '@ropewalk/onnx';
 import { loadOnnxruntime, type OrtTensor } from '@ropewalk/onnx/internal';
 
-/** Writes model.onnx and its data into a new folder; for 64 positions unless given. */
+/** Writes model.onnx and its data into a new folder. Default: 64 positions. */
 export async function writeDecoder(gguf: string, options: DecoderGraphOptions, folder: string): Promise<void> {
   mkdirSync(folder);
   await describeModelPath(gguf, { formats: ['q8_0', 'q4_0'] }, async (description) => {
@@ -25,17 +25,17 @@ export async function writeDecoder(gguf: string, options: DecoderGraphOptions, f
 
 /** One call of a decoder. */
 export interface DecoderCall {
-  /** Rows of one length. */
+  /** The token rows, all of the same length. */
   readonly ids: readonly (readonly number[])[];
-  /** All ones unless given. */
+  /** The attention mask. Default: all ones. */
   readonly mask?: readonly (readonly number[])[];
-  /** A list for each row; for several axes those of each axis, or one axis for all. Unless given they count on. */
+  /** One list per row. Several axes have lists for each axis, or one axis for all. Default: they continue to count. */
   readonly positions?: readonly (readonly number[])[];
-  /** num_logits_to_keep. */
+  /** The value of num_logits_to_keep. */
   readonly keep: number;
 }
 
-/** What is used here of the package. */
+/** The part of the package that is used here. */
 interface Ort {
   readonly InferenceSession: {
     create(
@@ -51,9 +51,10 @@ interface Ort {
 }
 
 /**
- * Loads model.onnx of a folder, and keeps caches between calls.
+ * Loads the model.onnx of a folder, and keeps its caches between calls.
  *
- * @param capacity - rows of the caches of a graph that gives new rows; unless given, caches are the graph's own outputs
+ * @param capacity - the number of cache rows, for a graph that outputs only new rows. Default: the graph outputs whole
+ *   caches
  */
 export async function openDecoder(folder: string, capacity?: number, options: object = {}) {
   const ort = (await loadOnnxruntime()) as unknown as Ort;
@@ -68,7 +69,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
   const layers = [...shapes.keys()].filter((name) => /^past.*key$/.test(name)).length;
   return {
     layers,
-    /** Axes of positions; 0 where the graph counts them itself. */
+    /** The number of axes of positions, or 0 if the graph counts the positions itself. */
     axes: rest.length === 2 ? axes! : rest.length,
     release: () => session.release(),
     /** Forgets all tokens. */
@@ -81,7 +82,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
       for (const [name, [, heads, , d]] of shapes) {
         if (!name.startsWith('past') || caches.has(name)) continue;
         const dims = [batch, heads as number, capacity ?? 0, d as number];
-        // Rows that no token has written must not matter.
+        // Rows that no token has written must not affect the result.
         const data = new Float32Array(dims.reduce((product, size) => product * size)).fill(Number.MAX_VALUE);
         caches.set(name, new ort.Tensor('float32', data, dims));
       }
@@ -89,7 +90,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
       const counted = Array.from({ length: batch }, () => Array.from({ length: seq }, (_, n) => past + n));
       const own = positions ?? counted;
       const several = rest.length === 2;
-      // Text does not move on the fourth axis, as in llama.cpp.
+      // The fourth axis is 0 for text, as in llama.cpp.
       const zeros = own.map((row) => row.map(() => 0));
       const same = Array.from({ length: axes! }, (_, axis) => (axis < 3 ? own : zeros));
       const all = several && own.length === batch ? same.flat() : own;
@@ -98,7 +99,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
         input_ids: i64(ids),
         attention_mask: i64(mask ?? ones),
         ...(rest.length > 0 && { position_ids: i64(all, several ? [axes!, batch, seq] : undefined) }),
-        num_logits_to_keep: i64([[keep]]), // of one dimension, as onnxruntime-genai gives it
+        num_logits_to_keep: i64([[keep]]), // has one dimension, as in onnxruntime-genai
       });
       for (const [name, cache] of caches) {
         const made = results[name.replace('past_key_values', 'present')]!;
@@ -111,7 +112,7 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
   };
 }
 
-/** Copies new rows into a cache, of one sequence. */
+/** Copies new rows into the cache of one sequence. */
 function appendRows(cache: OrtTensor, rows: OrtTensor, past: number): void {
   const [, heads, capacity, d] = cache.dims as [number, number, number, number];
   const size = rows.dims[2]! * d;

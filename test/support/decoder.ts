@@ -1,4 +1,4 @@
-/** Made-up models, and how tests of the decoder compare logits. */
+/** Makes random models for tests of the decoder, and compares logits. */
 import assert from 'node:assert/strict';
 import type { Session } from '@ropewalk/model';
 import type { TinyShape } from './tiny-model.js';
@@ -15,13 +15,13 @@ export async function continued(session: Session, first: Float32Array, count: nu
   return tokens;
 }
 
-/** The largest difference, and the largest expected value. */
+/** Returns the largest difference and the largest expected value. */
 export function distance(got: ArrayLike<number>, want: ArrayLike<number>): { worst: number; scale: number } {
   assert.equal(got.length, want.length);
   let [worst, scale] = [0, 0];
   for (let n = 0; n < want.length; n++) {
     const apart = Math.abs(got[n]! - want[n]!);
-    if (!(apart <= worst)) worst = apart; // NaN counts
+    if (!(apart <= worst)) worst = apart; // a NaN counts as a difference
     scale = Math.max(scale, Math.abs(want[n]!));
   }
   return { worst, scale };
@@ -36,9 +36,9 @@ export function assertClose(got: ArrayLike<number>, want: ArrayLike<number>, rel
 }
 
 /**
- * How far f32 logits may be from exact ones, as a share of the largest: a layer is seven products, each a sum of up to
- * k terms, and there is the head. Every term brings roundings of 2^-24 that have nothing to do with each other, so n of
- * them add up like √n. Measured: up to half.
+ * Returns the allowed error of f32 logits, as a share of the largest logit. A layer has seven products, each a sum of
+ * up to k terms, and the head is one more. The roundings of 2^-24 are independent, so n of them add up like √n.
+ * Measured errors are at most half of this.
  */
 export function tolerance({ layers, hidden, inter, heads, headDim }: TinyShape): number {
   return 2 ** -24 * Math.sqrt((7 * layers + 1) * Math.max(hidden, inter, heads * headDim));
@@ -49,8 +49,8 @@ export const TOKENS = [1, 17, 3, 44, 44, 9, 60, 2, 31, 5, 28, 13];
 export const BASE = { layers: 2, hidden: 32, heads: 4, kvHeads: 2, headDim: 8, inter: 48, vocab: 64 } as const;
 
 /**
- * YaRN's frequencies as its paper has them: below `low` turns a pair is divided by the factor, above `high` left, and
- * mixed between.
+ * Returns YaRN's frequencies as in its paper. A pair with fewer than `low` turns is divided by the factor, a pair with
+ * more than `high` is unchanged, and the pairs between are mixed.
  */
 export function yarnFrequency(j: number, dim: number, factor: number, original: number): number {
   const edge = (turns: number): number => (dim * Math.log(original / (2 * Math.PI * turns))) / (2 * Math.log(10000));

@@ -1,19 +1,19 @@
-/** The examples of a documentation page: its fenced blocks. */
+/** Reads the examples of a documentation page, which are its fenced blocks. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PACKAGES, ROOT } from './build.js';
 
-/** A fenced block, and the block of output that follows it. */
+/** A fenced block and the block of output after it. */
 export interface Example {
   readonly page: string;
-  /** Page and line. */
+  /** The page and the line. */
   readonly title: string;
   readonly code: string;
-  /** What the ```text block after it shows, if there is one. */
+  /** The content of the ```text block after it, if there is one. */
   readonly output: string | undefined;
 }
 
-/** Every fenced block of a page, in order. */
+/** Lists every fenced block of a page, in order. */
 export function blocksOf(page: string): { readonly language: string; readonly title: string; readonly code: string }[] {
   const text = readFileSync(join(ROOT, page), 'utf8');
   return Array.from(text.matchAll(/^```([^\n]*)\n(.*?)^```$/gms), ({ 1: language, 2: code, index }) => ({
@@ -26,8 +26,8 @@ export function blocksOf(page: string): { readonly language: string; readonly ti
 /**
  * Finds the blocks of one language on a page, each with the ```text block after it.
  *
- * @param page - path from the repository's root
- * @param language - as the fence names it
+ * @param page - the path from the repository's root
+ * @param language - the language in the fence
  */
 export function examplesOf(page: string, language: string): Example[] {
   const text = readFileSync(join(ROOT, page), 'utf8');
@@ -40,7 +40,7 @@ export function examplesOf(page: string, language: string): Example[] {
   }));
 }
 
-/** Every page of the documentation, but those that TypeDoc makes. */
+/** Every page of the documentation except those that TypeDoc makes. */
 export const PAGES: readonly string[] = [
   'README.md',
   ...[...PACKAGES.keys()].map((name) => join('packages', name, 'README.md')),

@@ -1,4 +1,4 @@
-/** Random models of the families with their logits: those of others, and our own. */
+/** Reads random models of each family with their logits, made by others and by us. */
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -12,11 +12,14 @@ export interface Vector {
   readonly vocab: number;
   /** The path of the GGUF file. */
   readonly gguf: string;
-  /** tokens, logits, logits-f64, greedy; of quantised files also logits-f32 and greedy-f32. Undefined: not there. */
+  /**
+   * Returns the array tokens, logits, logits-f64 or greedy; quantised files also have logits-f32 and greedy-f32. A
+   * missing array is undefined.
+   */
   array(name: string): ArrayLike<number> | undefined;
 }
 
-/** Models that a manifest lists; their arrays are in one .npz each, or in a .npy each. */
+/** Lists the models of a manifest. A model has its arrays in one .npz, or each in a .npy. */
 function vectorsOf(folder: string): Vector[] {
   const { models }: { models: Omit<Vector, 'gguf' | 'array'>[] } = JSON.parse(
     readFileSync(`${folder}/manifest.json`, 'utf8'),
@@ -33,20 +36,22 @@ function vectorsOf(folder: string): Vector[] {
   });
 }
 
-/** One of every family. */
+/** Lists one model of every family. */
 export const familyVectors = (): Vector[] => vectorsOf(FAMILIES);
 
-/** Rules that none of these has; golden/families/README.md says how these were made. */
+/**
+ * Lists models for rules that {@link familyVectors} do not cover. golden/families/README.md says how they were made.
+ */
 export const goldenFamilies = (): Vector[] =>
   vectorsOf(fileURLToPath(new URL('../../packages/model/test/golden/families', import.meta.url)));
 
 /**
- * f32 against float64 through a few layers: measured 6e-5 at most, and a wrong rule moves some logit by 1e-2 and more
- * (the vectors' own mutations).
+ * The allowed distance of f32 from float64 after a few layers. The largest measured distance is 6e-5, and a wrong rule
+ * changes some logit by 1e-2 or more, as the mutations of the vectors show.
  */
 export const NEAR = 1e-3;
 
-/** Every logit is within a distance of the expected one. */
+/** Asserts that every logit is within a distance of the expected one. */
 export function check(got: Float32Array, want: ArrayLike<number>, within: number, what: string): void {
   let worst = 0;
   for (let n = 0; n < want.length; n++) {

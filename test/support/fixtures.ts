@@ -1,20 +1,20 @@
-/** Where the files of others lie that tests read; test/fixtures/README.md says what each is. */
+/** Names the folders of the test files that others made. test/fixtures/README.md describes each. */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 export const FIXTURES = fileURLToPath(new URL('../fixtures', import.meta.url));
 
-/** A small trained model, in HuggingFace's and in GGUF files. */
+/** A small trained model, in HuggingFace's format and as GGUF files. */
 export const STORIES = `${FIXTURES}/models/stories260K`;
 
-/** Random models of the families, with the logits of llama.cpp. */
+/** Random models of each family, with llama.cpp's logits. */
 export const FAMILIES = `${FIXTURES}/families`;
 
-/** Models with llama.cpp's logits: those of the repository, and twelve that are too large for it. */
+/** Models with llama.cpp's logits. Twelve more are too large for the repository. */
 export const LLAMACPP = `${FIXTURES}/llamacpp/models`;
 export const LLAMACPP_BESIDE = fileURLToPath(new URL('../../../shared/vectors/llamacpp/models', import.meta.url));
 
-/** Why the twelve are not run, or false. The runner does not count "left out" as a test that was skipped. */
+/** The reason why the twelve do not run, or false. The runner does not count "left out" as a skipped test. */
 export const noLlamacppBeside: string | false = existsSync(LLAMACPP_BESIDE)
   ? false
   : 'left out: models of 20 MB that lie beside the repository where we work (test/fixtures/README.md)';

@@ -1,9 +1,9 @@
-/** Mutating files for fuzz tests. */
+/** Damages files for fuzz tests. */
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { RopewalkError } from 'ropewalk';
 
-/** What may happen to a file: bytes flipped, cut, inserted, and length fields set to extremes. */
+/** Generates damage: flipped, removed and inserted bytes, and length fields with extreme values. */
 export const damage = fc.array(
   fc.oneof(
     fc.record({ kind: fc.constant('flip' as const), at: fc.nat(), value: fc.integer({ min: 0, max: 255 }) }),
@@ -18,7 +18,7 @@ export const damage = fc.array(
   { minLength: 1, maxLength: 4 },
 );
 
-/** Applies damage to a copy. */
+/** Applies damage to a copy of a file. */
 export function damaged(
   bytes: Uint8Array,
   steps: readonly { kind: string; at: number; value?: number | bigint }[],
@@ -36,7 +36,7 @@ export function damaged(
   return file;
 }
 
-/** Runs a reader on anything: it must return or refuse, and a refusal must be one of ours. */
+/** Runs a reader on any input. It must return or throw a RopewalkError with one of the codes. */
 export function mustRefuseOrReturn(read: () => unknown, codes: readonly string[] = ['FORMAT']): void {
   try {
     read();

@@ -1,4 +1,4 @@
-/** Golden folders and programs for tests of verify. */
+/** Writes golden folders and outputs for tests of verify. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';

@@ -1,4 +1,4 @@
-/** Whether tests have a GPU here. */
+/** Says whether tests have a GPU here, and shares one GPU backend among them. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
 import { openBackend } from '@ropewalk/cli/internal';
@@ -6,18 +6,18 @@ import { BACKENDS, openBackend as openOwn, Ropewalk } from 'ropewalk';
 import type { WebgpuBackend } from 'ropewalk/internal';
 import { noOnnxruntime } from './onnxruntime.js';
 
-// Debian's Chromium brings a software Vulkan driver: with it the kernels really run where there is no GPU.
+// Debian's Chromium contains a software Vulkan driver, on which the kernels really run without a GPU.
 const SOFTWARE_DRIVER = '/usr/lib/chromium/vk_swiftshader_icd.json';
 if (process.env.VK_ICD_FILENAMES === undefined && existsSync(SOFTWARE_DRIVER))
   process.env.VK_ICD_FILENAMES = SOFTWARE_DRIVER;
 
-/** Why tests on the GPU are skipped here, or false. */
+/** The reason why tests on the GPU are skipped here, or false. */
 export const noGpu: string | false = (await BACKENDS.find(({ name }) => name === 'webgpu')!.whyNot()) ?? false;
 
 /**
- * Why a backend's tests are skipped here, or false.
+ * Returns the reason why a backend's tests are skipped here, or false.
  *
- * @param name - the backend's
+ * @param name - the name of the backend
  */
 export function noBackend(name: string): string | false {
   return (name === 'webgpu' && noGpu) || (name === 'onnxruntime' && noOnnxruntime);
@@ -27,15 +27,16 @@ let shared: Promise<WebgpuBackend> | undefined;
 after(async () => (await shared)?.dispose());
 
 /**
- * The webgpu backend that test files share: a software adapter takes up to two seconds of CPU to compile a kernel, and
- * each device compiles its own. Tests that lose the device, fill its memory or dispose of it open their own.
+ * Opens the webgpu backend that the tests of a process share, because a software adapter takes up to two seconds of CPU
+ * to compile a kernel, and each device compiles again. Tests that lose the device, fill its memory or dispose of it
+ * open another one.
  */
 export function sharedWebgpu(): Promise<WebgpuBackend> {
   shared ??= openOwn('webgpu') as Promise<WebgpuBackend>;
   return shared;
 }
 
-/** Leaves the device to the other tests. */
+/** Does not dispose of the device, because other tests use it. */
 class SharedRopewalk extends Ropewalk {
   override dispose(): void {}
 }
@@ -43,7 +44,7 @@ class SharedRopewalk extends Ropewalk {
 /**
  * Opens a backend by its name in BACKENDS; webgpu is {@link sharedWebgpu}.
  *
- * @returns what the caller disposes of
+ * @returns the backend, which the caller disposes of
  */
 export async function openShared(name: string): Promise<Ropewalk> {
   return name === 'webgpu' ? new SharedRopewalk(await sharedWebgpu()) : new Ropewalk(await openBackend(name));

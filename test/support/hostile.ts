@@ -1,4 +1,4 @@
-/** Values that no caller should pass, put in place of each argument and each field of a call that works. */
+/** Replaces each argument and each field of a valid call by values that no caller should pass. */
 import type { OpenFile } from '@ropewalk/formats/internal/node';
 import { Ropewalk, RopewalkError, Tensor } from 'ropewalk';
 import { some } from './size.js';
@@ -24,7 +24,7 @@ function revoked(): object {
   return proxy;
 }
 
-/** A fresh value each, by name. */
+/** Makes a new hostile value for each name. */
 const HOSTILE: Readonly<Record<string, () => unknown>> = {
   undefined: () => undefined,
   null: () => null,
@@ -79,7 +79,7 @@ const GETTER = 'a getter that throws';
 
 type Path = readonly (string | number)[];
 
-/** Whether a value is taken apart: a literal of the caller's, not one of our own objects. */
+/** Says whether the fields of a value are replaced too: it is a literal of the caller, not one of our objects. */
 function isLiteral(value: unknown): value is Record<string, unknown> | unknown[] {
   if (typeof value !== 'object' || value === null) return false;
   return Array.isArray(value) || (Object.getPrototypeOf(value) === Object.prototype && !Object.isFrozen(value));
@@ -109,10 +109,10 @@ function plain(value: unknown): PropertyDescriptor {
 }
 
 /**
- * Calls that have one hostile value each: all of them, or the part that the size of the run allows.
+ * Makes calls with one hostile value each: all of them, or the part that the size of the run allows.
  *
- * @param valid - makes the arguments of a call that works; called again for each
- * @param depth - how many levels of literals are taken apart
+ * @param valid - makes the arguments of a valid call; it is called again for each hostile call
+ * @param depth - the number of levels of literals whose fields are replaced
  */
 export function* hostileCalls(
   valid: () => readonly unknown[],
@@ -130,9 +130,9 @@ export function* hostileCalls(
 }
 
 /**
- * Calls that have one option too many, in each object that the arguments hold.
+ * Makes calls with one unknown option in each object of the arguments.
  *
- * @param valid - makes the arguments of a call that works
+ * @param valid - makes the arguments of a valid call
  */
 export function* misspeltCalls(valid: () => readonly unknown[]): Generator<{ where: string; args: unknown[] }> {
   for (const path of pathsOf(valid(), 3)) {
@@ -143,7 +143,7 @@ export function* misspeltCalls(valid: () => readonly unknown[]): Generator<{ whe
   }
 }
 
-/** Where a result has a NaN, or undefined: numbers, typed arrays, tensors, and what literals and maps hold. */
+/** Finds a NaN in numbers, typed arrays, tensors, literals and maps. Returns its place, or undefined. */
 export function nanIn(value: unknown, depth = 4): string | undefined {
   if (typeof value === 'number') return Number.isNaN(value) ? 'the result' : undefined;
   if (value instanceof Float32Array || value instanceof Float64Array)
@@ -162,8 +162,8 @@ export function nanIn(value: unknown, depth = 4): string | undefined {
 /**
  * Makes one call.
  *
- * @param works - whether it must give a result
- * @returns what is wrong with how it ended: another error than a RopewalkError, or NaN
+ * @param works - whether it must return a result
+ * @returns the problem: an error that is not a RopewalkError, or NaN; undefined if there is none
  */
 export async function complaint(call: () => unknown, works = false): Promise<string | undefined> {
   try {

@@ -1,10 +1,10 @@
 /**
- * The random models of test/fixtures/families as transformers would have saved them: llama.cpp's converter
- * backwards. One row a family; a quantised GGUF becomes F32.
+ * Writes the random models of test/fixtures/families as transformers would save them, which reverses llama.cpp's
+ * converter. Each family has one row. A quantised GGUF becomes F32.
  *
- * Where HuggingFace computes something else than llama.cpp, the row chooses fields for which both agree, and says so.
+ * Where HuggingFace and llama.cpp compute different things, the row chooses fields for which both agree, and says so.
  *
- * @see ggml-org/llama.cpp@de3ff815 conversion/*.py: names, permuted rows, what happens to each tensor
+ * @see ggml-org/llama.cpp@de3ff815 conversion/*.py: names, permuted rows, and the changes of each tensor
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/{configuration,modeling}_NAME.py
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -15,25 +15,25 @@ import { WIDENED, widenBlocks } from '@ropewalk/model/internal';
 import { tensorFrom } from 'ropewalk';
 import { FAMILIES } from './fixtures.js';
 
-/** Names of the vectors that {@link writeHuggingFace} can write. */
+/** The names of the vectors that {@link writeHuggingFace} can write. */
 export const HF_FAMILIES: readonly string[] = JSON.parse(
   readFileSync(join(FAMILIES, 'manifest.json'), 'utf8'),
 ).models.map(({ name }: { name: string }) => name);
 
-/** A tensor, slowest dimension first. */
+/** A tensor. Its slowest dimension comes first. */
 interface Values<A = Float32Array> {
   readonly shape: readonly number[];
   readonly data: A;
 }
 
-/** The tensors of one layer, or those outside of layers, by GGUF's names without `blk.L.`. */
+/** The tensors of one layer, or the tensors outside of layers, by GGUF's names without `blk.L.`. */
 type Part = Map<string, Values>;
 
-/** A GGUF file, as rows see it. */
+/** The content of a GGUF file for the rows. */
 interface Given {
-  /** The number of a key without the architecture in front; an f32 as the decimal that people write. */
+  /** Returns the number of a key, named without the architecture. An f32 becomes its shortest decimal. */
   readonly key: (name: string) => number | undefined;
-  /** A key that is not a number. */
+  /** Returns the value of a key that is not a number. */
   readonly raw: (name: string) => unknown;
   readonly layers: number;
   readonly heads: number;
@@ -41,38 +41,38 @@ interface Given {
   readonly headDim: number;
   readonly hidden: number;
   readonly has: (tensor: string) => boolean;
-  /** The values of a tensor outside of layers. */
+  /** Returns the values of a tensor outside of layers. */
   readonly list: (tensor: string) => number[];
 }
 
 interface Row {
-  /** `general.architecture`, and what else tells the family. */
+  /** The value of `general.architecture`. The next field tells families with the same value apart. */
   readonly gguf: string;
   readonly when?: (given: Given) => boolean;
   /** `architectures` and `model_type` of config.json. */
   readonly class: string;
   readonly modelType: string;
-  /** Published files keep the text model in `text_config`: the outer `model_type`, and where its tensors are. */
+  /** For published files with the text model in `text_config`: the outer `model_type`, and the place of the tensors. */
   readonly inside?: { readonly modelType: string; readonly tensors: string; readonly head: string };
-  /** Fields besides those of {@link commonFields}; `undefined` removes one. */
+  /** More fields than those of {@link commonFields}. `undefined` removes a field. */
   readonly fields?: (given: Given) => Record<string, unknown>;
-  /** Published files have head_dim; others have it where it is not hidden_size / num_attention_heads. */
+  /** Published files have head_dim. Without this it is written only if it is not hidden_size / num_attention_heads. */
   readonly headDim?: true;
-  /** The class ties the head unless config.json says otherwise, and published files do not say it. */
+  /** The class ties the head by default, and published files do not state it. */
   readonly tied?: true;
-  /** Other names than {@link NAMES}. */
+  /** Names that differ from {@link NAMES}. */
   readonly names?: Readonly<Record<string, string>>;
   /** The converter interleaves the rows of q and k. */
   readonly permuted?: true;
-  /** HuggingFace keeps norms' weights minus one. */
+  /** HuggingFace stores the weights of norms minus one. */
   readonly minusOne?: true;
-  /** Tensors of a layer that the converter splits, fuses or reorders. */
+  /** Changes the tensors of a layer that the converter splits, fuses or reorders. */
   readonly change?: (layer: Part, given: Given) => void;
 }
 
 /**
- * GGUF's names → HuggingFace's. `{n}` counts the first axis: a tensor for each. A name with `.weight` or `.bias` behind
- * it is that tensor only, and is used as it is.
+ * Maps GGUF's names to HuggingFace's. `{n}` counts the first axis, which has one tensor for each index. A name that
+ * ends in `.weight` or `.bias` stands for that tensor only, and its new name is complete.
  */
 const NAMES: Readonly<Record<string, string>> = {
   token_embd: 'embed_tokens',
@@ -120,11 +120,11 @@ const experts = ({ key }: Given) => ({
   output_router_logits: false,
 });
 
-/** Multi-head latent attention and its experts: DeepSeek V2 and V3. */
+/** Returns the fields of multi-head latent attention and its experts, for DeepSeek V2 and V3. */
 const deepseek = (given: Given) => {
   const { key, raw, heads, has } = given;
   const rope = key('rope.dimension_count')!;
-  const mscale = digits((key('rope.scaling.yarn_log_multiplier') ?? 0) / 0.1); // the converter's factor
+  const mscale = digits((key('rope.scaling.yarn_log_multiplier') ?? 0) / 0.1); // the converter multiplies by 0.1
   return {
     num_key_value_heads: heads,
     q_lora_rank: has('blk.0.attn_q_a.weight') ? key('attention.q_lora_rank') : null,
@@ -159,7 +159,7 @@ const deepseek = (given: Given) => {
 
 const ROWS: readonly Row[] = [
   {
-    // GGUF has no query_pre_attn_scalar: llama.cpp scales by head_dim, so the field is head_dim.
+    // GGUF has no query_pre_attn_scalar. llama.cpp scales by head_dim, so the field is head_dim.
     gguf: 'gemma2',
     class: 'Gemma2ForCausalLM',
     modelType: 'gemma2',
@@ -196,9 +196,9 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // HuggingFace slides, llama.cpp does not: the vectors' window is longer than their texts. HuggingFace takes the
-    // long factors beyond original_max_position_embeddings tokens of text, llama.cpp if its context is longer. The
-    // magnitude of the vectors is not the formula's, so it is given.
+    // HuggingFace has a sliding window, llama.cpp does not, so the vectors' window is longer than their texts.
+    // HuggingFace uses the long factors when the text is longer than original_max_position_embeddings, llama.cpp when
+    // its context is. The vectors do not have the formula's magnitude, so the row states it.
     gguf: 'phi3',
     class: 'Phi3ForCausalLM',
     modelType: 'phi3',
@@ -259,7 +259,7 @@ const ROWS: readonly Row[] = [
     names: NORMS_AFTER,
   },
   {
-    // transformers@0233e509 has one YaRN for all layers; published models, and llama.cpp, have plain sliding layers.
+    // transformers@0233e509 has one YaRN for all layers. Published models and llama.cpp have none in sliding layers.
     gguf: 'olmo2',
     class: 'Olmo3ForCausalLM',
     modelType: 'olmo3',
@@ -283,7 +283,7 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // llama.cpp decides by the tensor of the second norm, HuggingFace by use_parallel_residual: the vectors have both.
+    // llama.cpp looks for the tensor of the second norm, HuggingFace at use_parallel_residual. The vectors have both.
     gguf: 'stablelm',
     class: 'StableLmForCausalLM',
     modelType: 'stablelm',
@@ -301,7 +301,7 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // GELU by tanh, as llama.cpp always has it; `gelu`, which Pythia's files say, is by erf in HuggingFace. Converted
+    // llama.cpp always computes GELU with tanh. Pythia's files name `gelu`, which uses erf in HuggingFace. Converted
     // files have no base, whatever rotary_emb_base was.
     gguf: 'gptneox',
     class: 'GPTNeoXForCausalLM',
@@ -324,7 +324,7 @@ const ROWS: readonly Row[] = [
       rotary_pct: (key('rope.dimension_count') ?? headDim) / headDim,
       use_parallel_residual: raw('use_parallel_residual'),
     }),
-    // Rows q of all heads, k, v → q, k, v of each head.
+    // The rows q, k, v of all heads become q, k, v of each head.
     change: (layer, { heads, headDim }) => {
       for (const name of ['attn_qkv.weight', 'attn_qkv.bias'])
         takeRows(layer, name, (row) => {
@@ -346,7 +346,7 @@ const ROWS: readonly Row[] = [
     fields: ({ key, headDim }) => ({ partial_rotary_factor: (key('rope.dimension_count') ?? headDim) / headDim }),
   },
   {
-    // llama.cpp takes mscale as 1. Without YaRN the text model is a plain Mistral.
+    // llama.cpp assumes that mscale is 1. Without YaRN the text model is a plain Mistral.
     gguf: 'mistral3',
     when: ({ raw }) => raw('rope.scaling.type') === 'yarn',
     class: 'Mistral3ForConditionalGeneration',
@@ -452,8 +452,8 @@ const ROWS: readonly Row[] = [
     change: joinLatents,
   },
   {
-    // The scores' scale has mscale², as in DeepSeek's own code and in llama.cpp; transformers@0233e509 leaves it out.
-    // With groups, HuggingFace ranks them by their best expert, llama.cpp by the sum of two: no vector has both.
+    // The scale of the scores has mscale² in DeepSeek's code and in llama.cpp, but not in transformers@0233e509.
+    // HuggingFace ranks groups by their best expert, llama.cpp by the sum of two, and no vector depends on that.
     gguf: 'deepseek2',
     class: 'DeepseekV2ForCausalLM',
     modelType: 'deepseek_v2',
@@ -462,7 +462,7 @@ const ROWS: readonly Row[] = [
     change: joinLatents,
   },
   {
-    // Published files have `truncate: false`; llama.cpp rounds the range, as HuggingFace does with true.
+    // Published files have `truncate: false`. llama.cpp rounds the range, as HuggingFace does with true.
     gguf: 'gpt-oss',
     class: 'GptOssForCausalLM',
     modelType: 'gpt_oss',
@@ -487,7 +487,7 @@ const ROWS: readonly Row[] = [
       swiglu_limit: 7,
       rope_scaling: scalingOf(given) && { ...scalingOf(given), beta_fast: 32, beta_slow: 1, truncate: true },
     }),
-    // Gate and up alternate, and weights are [experts, inputs, outputs].
+    // The rows of gate and up alternate, and weights are [experts, inputs, outputs].
     change: (layer) => {
       for (const kind of ['weight', 'bias']) {
         const [gate, up] = [take(layer, `ffn_gate_exps.${kind}`), take(layer, `ffn_up_exps.${kind}`)];
@@ -515,7 +515,8 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // Sections that add up to half of head_dim: HuggingFace gives left-over pairs to t, llama.cpp lets them stand.
+    // The sections add up to half of head_dim, because HuggingFace gives left-over pairs to t and llama.cpp does not
+    // turn them.
     gguf: 'qwen3vl',
     class: 'Qwen3VLForConditionalGeneration',
     modelType: 'qwen3_vl_text',
@@ -537,7 +538,7 @@ const ROWS: readonly Row[] = [
     fields: ({ has }) => ({ attention_bias: undefined, use_bias: has('blk.0.attn_q.bias') }),
   },
   {
-    // llama.cpp has windows in files of 64 layers only; HuggingFace wherever sliding_window is a number.
+    // llama.cpp uses windows only in files of 64 layers, HuggingFace whenever sliding_window is a number.
     gguf: 'exaone4',
     class: 'Exaone4ForCausalLM',
     modelType: 'exaone4',
@@ -558,7 +559,7 @@ const ROWS: readonly Row[] = [
     modelType: 'minicpm',
     tied: true,
     permuted: true,
-    // Without the keys llama.cpp takes the first MiniCPM's numbers.
+    // Without the keys llama.cpp uses the numbers of the first MiniCPM.
     fields: ({ key, hidden, layers }) => ({
       scale_emb: key('embedding_scale') ?? 12,
       scale_depth: digits((key('residual_scale') ?? 1.4 / Math.sqrt(layers)) * Math.sqrt(layers)),
@@ -566,7 +567,7 @@ const ROWS: readonly Row[] = [
     }),
   },
   {
-    // HuggingFace slides, llama.cpp does not: the window is longer than the vectors' texts.
+    // HuggingFace has a sliding window, llama.cpp does not, so the window is longer than the vectors' texts.
     gguf: 'starcoder2',
     class: 'Starcoder2ForCausalLM',
     modelType: 'starcoder2',
@@ -586,7 +587,7 @@ const ROWS: readonly Row[] = [
 
 const gelu = { hidden_act: 'gelu_pytorch_tanh', hidden_activation: 'gelu_pytorch_tanh' };
 
-/** Fields that most classes have. */
+/** Returns the fields that most classes have. */
 function commonFields({ key, layers, heads, kvHeads, headDim, hidden, has }: Given, row: Row): Record<string, unknown> {
   const own = has('output.weight');
   return {
@@ -596,7 +597,7 @@ function commonFields({ key, layers, heads, kvHeads, headDim, hidden, has }: Giv
     num_hidden_layers: layers,
     num_attention_heads: heads,
     num_key_value_heads: kvHeads,
-    // MLA has sizes of its own.
+    // MLA has other sizes.
     head_dim: !has('blk.0.attn_kv_a_mqa.weight') && (row.headDim || headDim !== hidden / heads) ? headDim : undefined,
     max_position_embeddings: key('context_length'),
     hidden_act: 'silu',
@@ -611,7 +612,7 @@ function commonFields({ key, layers, heads, kvHeads, headDim, hidden, has }: Giv
   };
 }
 
-/** `rope_scaling` where the class has no form of its own. One list of factors becomes two equal ones. */
+/** Returns `rope_scaling` for classes without a special form. One list of factors becomes two equal lists. */
 function scalingOf({ key, raw, has, list }: Given): Record<string, unknown> | null {
   const factor = key('rope.scaling.factor');
   const original_max_position_embeddings = key('rope.scaling.original_context_length') ?? key('context_length');
@@ -632,7 +633,10 @@ function scalingOf({ key, raw, has, list }: Given): Record<string, unknown> | nu
   return { rope_type: 'yarn', factor, original_max_position_embeddings, attention_factor };
 }
 
-/** transformers 5 does not find old files' rope_theta for sliding layers: a base other than 500000 is by layer type. */
+/**
+ * Returns the RoPE of OLMo 3. transformers 5 does not find rope_theta of old files for sliding layers, so a base other
+ * than 500000 is written for each layer type.
+ */
 function olmo3Rope(given: Given): Record<string, unknown> {
   const rope_theta = given.key('rope.freq_base') ?? 10000;
   if (rope_theta === 500000) return {};
@@ -646,7 +650,7 @@ const sectionsOf = ({ raw }: Given): number[] => (raw('rope.dimension_sections')
 const typesOf = (layers: number, slides: (layer: number) => boolean): string[] =>
   Array.from({ length: layers }, (_item, layer) => (slides(layer) ? 'sliding_attention' : 'full_attention'));
 
-/** The last of every `period` layers is full, unless the file says otherwise. */
+/** Returns the type of each layer. By default the last of every `period` layers is full. */
 function slidingTypes({ key, raw, layers }: Given, period: number): string[] {
   const name = 'attention.sliding_window_pattern';
   const flags = raw(name);
@@ -655,18 +659,18 @@ function slidingTypes({ key, raw, layers }: Given, period: number): string[] {
   return typesOf(layers, (layer) => layer % n < n - 1);
 }
 
-/** Only where the class would choose other ones. */
+/** Returns the layer types if the class would choose others, else undefined. */
 const listedTypes = (given: Given, period: number): string[] | undefined =>
   given.raw('attention.sliding_window_pattern') === undefined ? undefined : slidingTypes(given, period);
 
-/** The shortest decimal of an f32: 1e-5 for 9.999999747378752e-6. */
+/** Returns the shortest decimal of an f32, such as 1e-5 for 9.999999747378752e-6. */
 function decimal(value: unknown): number | undefined {
   if (typeof value !== 'number') return undefined;
   const enough = [6, 7, 8, 9].find((count) => Math.fround(Number(value.toPrecision(count))) === value);
   return enough === undefined ? value : Number(value.toPrecision(enough));
 }
 
-/** A number that was divided in f32. */
+/** Rounds a number that was divided in f32 to six digits. */
 const digits = (value: number): number => Number(value.toPrecision(6));
 
 function take(part: Part, name: string): Values {
@@ -676,7 +680,7 @@ function take(part: Part, name: string): Values {
   return values;
 }
 
-/** Row n of the result is row `from(n)`. */
+/** Reorders rows: row n of the result is row `from(n)`. */
 function takeRows(part: Part, name: string, from: (row: number) => number): void {
   const values = part.get(name);
   if (!values) return;
@@ -698,7 +702,7 @@ function swapLastTwo({ shape, data }: Values): Values {
   return { shape: [count, columns, rows], data: out };
 }
 
-/** k_b `[heads, latent, nope]`, turned, and v_b `[heads, v, latent]` are the rows of one matrix, head by head. */
+/** Joins k_b `[heads, latent, nope]`, transposed, and v_b `[heads, v, latent]` to one matrix, head by head. */
 function joinLatents(layer: Part, { heads }: Given): void {
   if (!layer.has('attn_k_b.weight')) return;
   const k = swapLastTwo(take(layer, 'attn_k_b.weight'));
@@ -713,7 +717,7 @@ function joinLatents(layer: Part, { heads }: Given): void {
   layer.set('attn_kv_b.weight', { shape: [data.length / latent, latent], data });
 }
 
-/** Values of a tensor in F32; blocks are widened. */
+/** Reads the values of a tensor in F32. Blocks are dequantised. */
 function readValues(
   bytes: Uint8Array,
   file: GgufFile,
@@ -726,10 +730,10 @@ function readValues(
   return { shape: [...shape].reverse(), data };
 }
 
-/** Tensors that config.json holds. */
+/** The tensors whose values are in config.json. */
 const IN_CONFIG = /^rope_(freqs|factors_(long|short))\.weight$/;
 
-/** Puts a part's tensors under HuggingFace's names. */
+/** Renames the tensors of a part to HuggingFace's names. */
 function rename(part: Part, { names }: Row, architecture: string, before: string, into: Map<string, Values>): void {
   for (const [name, values] of part) {
     const [stem, kind] = [name.slice(0, name.lastIndexOf('.')), name.slice(name.lastIndexOf('.'))];
@@ -750,22 +754,22 @@ function rename(part: Part, { names }: Row, architecture: string, before: string
 }
 
 /**
- * Writes a model of llama.cpp's as transformers would have saved it: config.json, and model.safetensors in F32.
+ * Writes a GGUF model as transformers would save it: config.json, and model.safetensors in F32.
  *
- * @param ggufPath - a file of test/fixtures/families, or another one of these families
- * @param folder - where to; it is made
- * @param options - `shards`: files of weights, with an index if there are several; `mxfp4`: gpt-oss's experts as
- *   published files have them, which is exact where the GGUF has them in MXFP4
+ * @param ggufPath - a file of test/fixtures/families, or another file of these families
+ * @param folder - the output folder, which is created
+ * @param options - `shards`: the number of weight files, with an index if there are several; `mxfp4`: writes gpt-oss's
+ *   experts in MXFP4 like published files, which is exact if the GGUF has them in MXFP4
  */
 export async function writeHuggingFace(
   ggufPath: string,
   folder: string,
   { shards = 1, mxfp4 = false }: { shards?: number; mxfp4?: boolean } = {},
 ): Promise<void> {
-  const bytes = new Uint8Array(readFileSync(ggufPath)); // slices of a Buffer share memory
+  const bytes = new Uint8Array(readFileSync(ggufPath)); // copies the Buffer, whose slices share memory
   const file = parseGguf(bytes, ggufPath);
   const architecture = String(file.metadata.get('general.architecture'));
-  const parts = new Map<string, Part>(); // by `blk.L.`
+  const parts = new Map<string, Part>(); // the keys are `blk.L.`
   for (const tensor of file.tensors) {
     const before = /^blk\.\d+\./.exec(tensor.name)?.[0] ?? '';
     const part = parts.get(before) ?? new Map<string, Values>();
@@ -844,8 +848,9 @@ export async function writeHuggingFace(
 }
 
 /**
- * Replaces `[e, inputs, outputs]` by blocks of 32 inputs, `[e, outputs, inputs / 32, 16]`, two neighbours a byte, the
- * first one low, and by the blocks' exponents, plus 127. The values must be a power of two times {@link E2M1}.
+ * Replaces `[e, inputs, outputs]` by blocks of 32 inputs, `[e, outputs, inputs / 32, 16]`, and the exponents of the
+ * blocks plus 127. Two neighbours share a byte, the first in the low bits. Each value must be a power of two times one
+ * of {@link E2M1}.
  */
 function toMxfp4(name: string, values: Values, into: Map<string, Values<Float32Array | Uint8Array>>): void {
   const { shape, data } = swapLastTwo(values);
@@ -866,7 +871,7 @@ function toMxfp4(name: string, values: Values, into: Map<string, Values<Float32A
   into.set(`${name}_scales`, { shape: [e, outputs, inputs / 32], data: scales });
 }
 
-/** The magnitudes of four bits: the exponent's two, the mantissa's one. */
+/** The magnitudes of the four-bit numbers, which have two bits of exponent and one of mantissa. */
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
 function writeWeights(

@@ -1,4 +1,4 @@
-/** What a session on our kernels consists of. */
+/** Reads the parts of a session on our kernels. */
 import type { Session } from '@ropewalk/model';
 import type { DecoderSession, KernelSequence } from '@ropewalk/model/internal';
 

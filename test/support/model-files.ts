@@ -1,7 +1,7 @@
-/** Model files made up for tests, and backends that read other types of them. */
+/** Makes model files for tests, and backends that read only some types of weights. */
 import type { Backend, BlockFormat } from 'ropewalk';
 
-/** A backend that reads these block formats as they lie, and no others. */
+/** Wraps a backend so that it reads exactly these block formats. */
 export function withFormats(opened: Backend, blockFormats: readonly BlockFormat[] | undefined): Backend {
   return {
     name: 'mine',
@@ -15,17 +15,17 @@ export function withFormats(opened: Backend, blockFormats: readonly BlockFormat[
   };
 }
 
-/** A tensor to put into a file. */
+/** A tensor for a file. */
 export interface MadeTensor {
   readonly name: string;
-  /** As the format has it: slowest first in safetensors, fastest first in GGUF. */
+  /** The shape in the order of the format: slowest first in safetensors, fastest first in GGUF. */
   readonly shape: readonly number[];
-  /** safetensors: the type's name. GGUF: ggml's number. */
+  /** The type's name for safetensors, or ggml's number for GGUF. */
   readonly type: string | number;
   readonly bytes: Uint8Array;
 }
 
-/** A safetensors file. */
+/** Makes a safetensors file. */
 export function safetensorsOf(
   tensors: readonly MadeTensor[],
   metadata: Record<string, string> = { format: 'pt' },
@@ -47,7 +47,7 @@ export function safetensorsOf(
   return file;
 }
 
-/** A GGUF file, version 3, little-endian. Whole numbers become u32, others f32, lists of numbers i32 arrays. */
+/** Makes a little-endian GGUF file of version 3. Integers become u32, other numbers f32, and lists i32 arrays. */
 export function ggufOf(
   tensors: readonly MadeTensor[],
   metadata: Readonly<Record<string, string | number | readonly number[]>>,
@@ -106,7 +106,7 @@ export function ggufOf(
   return file;
 }
 
-/** Rows that can be told apart: each is filled with its own bytes, made from its number. */
+/** Makes rows that differ: each is filled with bytes that depend on its number. */
 export function numberedRows(rows: number, rowBytes: number, seed = 0): Uint8Array {
   const bytes = new Uint8Array(rows * rowBytes);
   for (let n = 0; n < bytes.length; n++) {
@@ -116,7 +116,7 @@ export function numberedRows(rows: number, rowBytes: number, seed = 0): Uint8Arr
   return bytes;
 }
 
-/** The row that holds label n: four bytes each. */
+/** Reads the labels of rows, four bytes each. */
 export function labelledRows(labels: readonly number[]): Uint8Array {
   return new Uint8Array(Uint32Array.from(labels).buffer);
 }

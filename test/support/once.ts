@@ -1,11 +1,11 @@
-/** Work that all files of a run share: what the first one builds, the others find. */
+/** Does work once for all files of a run: the first file builds something, and the others use it. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 let run: string | undefined;
 
-/** The folder of this run: the one that the runner gives to all its processes, else one of this process. */
+/** Returns the folder that the runner shares among its processes. Default: a new folder of this process. */
 function folderOfRun(): string {
   if (run) return run;
   const given = process.env.ROPEWALK_TEST_RUN;
@@ -16,12 +16,12 @@ function folderOfRun(): string {
 }
 
 /**
- * Does something once in a run; processes that come while it is being done wait for it.
+ * Does something once per run. Other processes wait until it is done.
  *
- * @param name - of what is made
- * @param make - makes it, and may put files into the empty folder that it is given
- * @returns that folder
- * @throws what `make` throws, as a message, in every process
+ * @param name - the name of the work
+ * @param make - does the work, and may write files into its empty folder
+ * @returns the folder
+ * @throws Error in every process, with the message of the error that `make` throws
  */
 export function once(name: string, make: (folder: string) => void): string {
   const folder = join(folderOfRun(), name);
@@ -40,7 +40,7 @@ export function once(name: string, make: (folder: string) => void): string {
     } catch (error) {
       message = `${name}: ${(error as Error).message}`;
     }
-    // Renamed into place, so that nobody reads half of it.
+    // The file is renamed into place, so that no process reads half of it.
     writeFileSync(`${end}.new`, message);
     renameSync(`${end}.new`, end);
   }
@@ -54,7 +54,7 @@ export function once(name: string, make: (folder: string) => void): string {
 }
 
 function isAlive(pid: number): boolean {
-  if (pid === 0) return true; // its number is being written
+  if (pid === 0) return true; // another process is writing its number now
   try {
     return process.kill(pid, 0);
   } catch {

@@ -1,5 +1,5 @@
-/** Whether tests can have ONNX Runtime here. */
+/** Says whether tests can use ONNX Runtime here. */
 import { whyNotOnnxruntime } from '@ropewalk/onnx';
 
-/** Why tests in ONNX Runtime are skipped here, or false. */
+/** The reason why tests in ONNX Runtime are skipped here, or false. */
 export const noOnnxruntime: string | false = (await whyNotOnnxruntime()) ?? false;

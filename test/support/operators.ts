@@ -1,8 +1,8 @@
 /**
- * What tests of operators share, whatever backend runs them: tensors in every layout, values of every kind, and the
- * comparison with the float64 reference.
+ * Helpers for tests of operators on any backend: tensors in every layout, values of every kind, and the comparison with
+ * the float64 reference.
  *
- * Gaps between elements are NaN: one that is read spoils the result, one that is written shows.
+ * The gaps between elements are NaN. A kernel that reads a gap spoils its result, and one that writes a gap is noticed.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -44,7 +44,7 @@ import { f64Tensor, floats } from './tensors.js';
 export type Float = Tensor<FloatDtype>;
 export const FLOATS = ['f32', 'f16', 'bf16'] as const;
 export const dtypes = fc.constantFrom<FloatDtype>(...FLOATS);
-/** The dtype of activations, and of the weights or KV cache used with them: f32 takes halves too. */
+/** The dtype of activations, and of the weights or KV cache used with them. f32 also takes f16 and bf16. */
 export const MIXES: readonly (readonly [FloatDtype, FloatDtype])[] = [
   ['f32', 'f32'],
   ['f32', 'f16'],
@@ -58,7 +58,7 @@ export const size = (min: number, max: number) => fc.integer({ min, max });
 export const seeds = size(0, 2 ** 31 - 1);
 export const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
 
-/** A generator of numbers in [0, 1), the same for the same seed (mulberry32). */
+/** Returns a generator of numbers in [0, 1), which depend only on the seed (mulberry32). */
 export function randomness(seed: number): () => number {
   let state = seed;
   return () => {
@@ -69,7 +69,7 @@ export function randomness(seed: number): () => number {
   };
 }
 
-/** What tensors are filled with: numbers around 1, of very different sizes, or with special values among them. */
+/** The values of tensors: numbers around 1, numbers of very different sizes, or numbers with special values. */
 export type Fill = 'even' | 'wide' | 'special';
 export const fills = fc.constantFrom<Fill>('even', 'wide', 'special');
 const SPECIALS = [NaN, Infinity, -Infinity, -0, 0, 2 ** -149, -(2 ** -130), 2 ** -24, -(2 ** -15)];
@@ -81,21 +81,21 @@ function oneOf(fill: Fill, random: () => number): number {
   return value;
 }
 
-/** One way to lay elements out. */
+/** One layout of a tensor's elements. */
 export interface Placement {
-  /** Row-major without gaps, as most tensors are; the rest is then ignored. */
+  /** Row-major without gaps, as most tensors are. The other fields are then ignored. */
   readonly dense: boolean;
-  /** How far the order of dimensions is turned; 0 leaves the last one innermost. */
+  /** The number of places by which the dimensions are rotated. 0 leaves the last one innermost. */
   readonly turn: number;
-  /** Bit d: dimension d has a negative stride. */
+  /** If bit d is set, dimension d has a negative stride. */
   readonly backwards: number;
-  /** Stride of the innermost dimension. */
+  /** The stride of the innermost dimension. */
   readonly step: number;
-  /** Elements left free after each run of the innermost dimension. */
+  /** The number of free elements after each run of the innermost dimension. */
   readonly pad: number;
-  /** Elements before the first. */
+  /** The number of elements before the first one. */
   readonly lead: number;
-  /** Bit d: dimension d of an input has stride 0. */
+  /** If bit d is set, dimension d of an input has stride 0. */
   readonly repeat: number;
 }
 export const placement: fc.Arbitrary<Placement> = fc.record({
@@ -110,7 +110,7 @@ export const placement: fc.Arbitrary<Placement> = fc.record({
 export const placements = fc.array(placement, { minLength: 6, maxLength: 6 });
 export const DENSE: Placement = { dense: true, turn: 0, backwards: 0, step: 1, pad: 0, lead: 0, repeat: 0 };
 
-/** Room for a shape in host memory; all of it, gaps too, has every bit set: NaN in any float. */
+/** Allocates a tensor in host memory. Every bit is set, also in gaps, which is NaN in any float. */
 export function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how: Placement, output = true): Tensor<D> {
   const strides = shape.map(() => 0);
   let offset = how.dense ? 0 : how.lead;
@@ -130,7 +130,7 @@ export function roomFor<D extends Dtype>(dtype: D, shape: readonly number[], how
   return tensorFrom<D>(data, { dtype, shape, strides, offset });
 }
 
-/** A tensor of numbers in some layout. */
+/** Makes a tensor of numbers in some layout. */
 export function laid(
   dtype: FloatDtype,
   shape: readonly number[],
@@ -144,7 +144,7 @@ export function laid(
   return tensor;
 }
 
-/** A tensor whose elements are any bits at all. */
+/** Makes a tensor whose elements are arbitrary bits. */
 export function laidBits(dtype: Dtype, shape: readonly number[], how: Placement, seed: number): Tensor {
   const tensor = roomFor(dtype, shape, how, false);
   const bits = bitsOf(tensor.storage.host!);
@@ -156,36 +156,36 @@ export function laidBits(dtype: Dtype, shape: readonly number[], how: Placement,
   return tensor;
 }
 
-/** The tensors that a plan is made of: inputs first, then those it writes. */
+/** The tensors of a plan: inputs first, then outputs. */
 export type Given = readonly (Tensor | BlockTensor)[];
 
-/** One operator call, to be made on several runners. */
+/** One operator call, which several runners make. */
 export interface Trial {
   readonly given: Given;
-  /** Which of `given` are written. */
+  /** The indices of the outputs in `given`. */
   readonly outs: readonly number[];
   readonly plan: (given: Given) => OpPlan;
-  /** Bit n: given n is in the backend's memory. */
+  /** If bit n is set, tensor n of `given` is in the backend's memory. */
   readonly owned: number;
   /**
-   * How far an element may be off before its last rounding: given the float64 result; then the output must be between
-   * the two limits rounded to the dtype. Without it the bits of the reference are wanted.
+   * Returns the allowed error of an element before its last rounding, from the float64 result. The output must be
+   * between the two limits rounded to the dtype. Default: the output must have the bits of the reference.
    */
   readonly error?: (exact: number, n: number, out: number) => number;
-  /** The numbers wanted, instead of the reference's; to the bit, except that any NaN will do. */
+  /** Returns the expected numbers instead of the reference's. They must match to the bit, but any NaN is accepted. */
   readonly wanted?: (out: number) => ArrayLike<number>;
-  /** Elements of which nothing is wanted. */
+  /** Says which elements may have any value. */
   readonly free?: (n: number) => boolean;
-  /** Any NaN will do where the reference has one: NaN that came out of arithmetic. */
+  /** Accepts any NaN where the reference has a NaN from arithmetic. */
   readonly anyNan?: boolean;
-  /** How far anything may be off because the device takes numbers below 2^-126 for zero; nothing unless given. */
+  /** The allowed error on a device that replaces numbers below 2^-126 by zero. Default: 0. */
   readonly tiny?: number;
 }
 
 /**
- * Copies of the tensors with their own storage.
+ * Copies the tensors to new storages.
  *
- * @param copyStorage - makes it, once for tensors that share one; n is the first of `given` that does
+ * @param copyStorage - copies a storage, once for tensors that share it; n is the first of these tensors
  */
 export function copyWith(given: Given, copyStorage: (storage: TensorStorage, n: number) => TensorStorage): Given {
   const copies = new Map<TensorStorage, TensorStorage>();
@@ -199,7 +199,7 @@ export function copyWith(given: Given, copyStorage: (storage: TensorStorage, n: 
   );
 }
 
-/** Copies of the tensors in their own host memory. */
+/** Copies the tensors to new host memory. */
 export function hostCopy(given: Given): Given {
   return copyWith(given, ({ dtype, length, host }) => {
     const storage = zeros(dtype, [length]).storage;
@@ -208,7 +208,7 @@ export function hostCopy(given: Given): Given {
   });
 }
 
-/** The same tensors in float64 and dense, integers as they are; what is written is fresh. */
+/** Copies the tensors to dense float64. Integers keep their dtype, and outputs are new. */
 export function exactOf(given: Given): Given {
   return given.map((one) => {
     if (isBlocks(one)) return one;
@@ -218,12 +218,12 @@ export function exactOf(given: Given): Given {
 
 export const tensorAt = (given: Given, n: number): Tensor => given[n] as Tensor;
 
-/** A trial, without the places of its tensors. */
+/** A trial without the places of its tensors. */
 export type Shared = Omit<Trial, 'owned'>;
 
 /**
- * a + b, to the bit: f32 has 24 bits >= 2·11 + 2, so a sum of two f16 or bf16 that is rounded to f32 and then again is
- * rounded once (Figueroa 1995).
+ * Makes a trial of a + b that must be right to the bit. f32 has 24 bits >= 2·11 + 2, so a sum of two f16 or bf16 that
+ * is rounded to f32 and then to the dtype equals a sum that is rounded once (Figueroa 1995).
  */
 export const addTrial = (given: Given): Shared => ({
   given,
@@ -232,14 +232,14 @@ export const addTrial = (given: Given): Shared => ({
   plan: (t) => planAdd(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)),
 });
 
-/** Values, index and value of an argmax, in three layouts. */
+/** Makes a trial of argmax with values, index and value in three layouts. */
 export function argmaxTrial(values: Float, index: 'i64' | 'i32', how: readonly Placement[]): Shared {
   const shape = values.shape.with(-1, 1);
   const given = [values, roomFor(index, shape, how[1]!), roomFor(values.dtype, shape, how[2]!)];
   return { given, outs: [1, 2], plan: (t) => planArgmax(tensorAt(t, 0), tensorAt(t, 1), tensorAt(t, 2)), tiny: 0 };
 }
 
-/** A copy of x, bit for bit unless its dtype changes. */
+/** Makes a trial of a copy of x. All bits must be equal if the dtype is the same. */
 export const copyTrial = (given: Given): Shared => ({
   given,
   outs: [1],
@@ -247,7 +247,7 @@ export const copyTrial = (given: Given): Shared => ({
   tiny: 0,
 });
 
-/** Rows of a table, dense or in blocks: index, table and out. */
+/** Makes a trial that takes rows of a table, which is dense or in blocks: index, table and out. */
 export const lookUpTrial = (given: Given): Shared => ({
   given,
   outs: [2],
@@ -255,13 +255,13 @@ export const lookUpTrial = (given: Given): Shared => ({
   tiny: 0,
 });
 
-/** Random row numbers. */
+/** Makes a tensor of random row numbers. */
 export function indexOf(count: number, rows: number, seed: number): Tensor {
   const random = randomness(seed);
   return tensorFrom(Int32Array.from({ length: count }, () => Math.floor(random() * rows)));
 }
 
-/** A choice of experts: logits, indices, weights and maybe a bias. */
+/** Makes a trial of the choice of experts: logits, indices, weights and optionally a bias. */
 export function routeTrial(
   logits: Float,
   chosen: number,
@@ -280,9 +280,9 @@ export function routeTrial(
 }
 
 /**
- * The experts' linear layer: x, weight, indices, out, and maybe bias and weights.
+ * Makes a trial of the experts' linear layer: x, weight, indices, out, and optionally bias and weights.
  *
- * @param sumError - what a sum of k products may be off, given the sum of their sizes
+ * @param sumError - returns the allowed error of a sum of k products from the sum of their magnitudes
  */
 export function expertLinearTrial(
   x: Float,
@@ -304,15 +304,15 @@ export function expertLinearTrial(
   });
   runReference(plan(sizes));
   const products = floats(tensorAt(sizes, 3));
-  // A product is weighted, and added to those of the other experts.
+  // Each product is weighted and added to the products of the other experts.
   const terms = weights ? indices.shape[1]! + 1 : 0;
   const k = x.shape.at(-1)!;
   return { given, outs: [3], plan, error: (_, i) => sumError(k, products[i]!) + terms * U * products[i]! };
 }
 
 /**
- * Blocks of any bytes, but with small scales, some of them below f16's normal numbers; the first starts at byte `lead`
- * of its memory.
+ * Makes blocks of arbitrary bytes, but with small scales, some of them below f16's normal numbers. The first block
+ * starts at byte `lead` of its memory.
  */
 export function blocksOf(
   format: BlockFormat,
@@ -327,7 +327,7 @@ export function blocksOf(
   const bytes = Uint8Array.from({ length: lead + length }, () => random() * 256);
   for (let at = lead; at < bytes.length; at += BLOCK_FORMATS[format].bytes) {
     if (format === 'mxfp4') {
-      // A power of two; where x is split, one below 68 leaves its row to f32.
+      // The scale is a power of two. When x is split, a scale below 68 makes the kernel compute the row in f32.
       bytes[at] = seed % 4 === 0 && random() < 0.1 ? 50 : 116 + random() * 5;
     }
     for (const place of BLOCK_FORMATS[format].scales) {
@@ -339,7 +339,7 @@ export function blocksOf(
   return blocksFrom(format, tensorFrom(bytes, { offset: lead, shape: [length] }) as Tensor<'u8'>, shape);
 }
 
-/** Two inputs and the output of an operator; the first (place 1) or the second (place 2) may be the output. */
+/** Makes two inputs and an output. The first (place 1) or the second input (place 2) may also be the output. */
 export function pair(
   dtype: FloatDtype,
   shape: readonly number[],
@@ -356,13 +356,13 @@ export function pair(
 }
 
 /**
- * The largest error seen, in units of what was allowed: printed at the end when WORST is set, to keep tolerances
- * honest.
+ * The largest measured error relative to the allowed error. It is printed at the end when WORST is set, to show
+ * tolerances that are too loose.
  */
 const worst = new Map<string, number>();
 let label = '';
 
-/** Says what is tried next, for {@link worst}. */
+/** Sets the name of the next measurements for {@link worst}. */
 export function measure(name: string): void {
   label = name;
 }
@@ -373,9 +373,9 @@ after(() => {
 /**
  * Compares an output with the expected one, and the gaps around it with their previous content.
  *
- * @param n - which of `given`
- * @param got - in host memory
- * @param want - in host memory, of any layout
+ * @param n - the index in `given`
+ * @param got - the output, in host memory
+ * @param want - the expected output, in host memory in any layout
  */
 export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): void {
   const { storage } = tensorAt(trial.given, n);
@@ -409,7 +409,7 @@ export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): voi
     const exact = numbers![i]!;
     const error = (trial.error?.(exact, i, n) ?? 0) + tiny;
     if (Number.isFinite(exact) && error > 0) {
-      // The distance to the nearest number that rounds to the same, so that the dtype's own rounding does not count.
+      // The distance to the nearest number with the same rounded value, so that the dtype's rounding does not count.
       const low = roundTo(dtype as FloatDtype, exact - error);
       const high = roundTo(dtype as FloatDtype, exact + error);
       if (process.env.WORST && dtype === 'f32' && Number.isFinite(value)) {
@@ -428,7 +428,7 @@ export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): voi
   }
 }
 
-/** A property, named for {@link worst}. */
+/** Declares a property whose name {@link worst} uses. */
 export function holds<T extends [unknown, ...unknown[]]>(
   name: string,
   runs: number,
@@ -442,12 +442,12 @@ export function holds<T extends [unknown, ...unknown[]]>(
   });
 }
 
-/** Shapes of up to four dimensions whose last is around SIMD widths. */
+/** Generates shapes of up to four dimensions, the last of which is near SIMD widths. */
 export const shapes = fc
   .tuple(fc.array(size(0, 5), { maxLength: 3 }), fc.oneof(size(0, 20), size(60, 70)))
   .map(([lead, last]) => [...lead.map((n) => (n === 0 ? 1 : n)), last]);
 
-/** Geometry of a pairing, written down again: where pair j is read and written, as [step, gap], forward. */
+/** An independent copy of the geometry of pairings: where pair j is read and written, as [step, gap], forward. */
 const GEOMETRY: Record<Pairing, (half: number) => [[number, number], [number, number]]> = {
   interleaved: () => [
     [2, 1],
@@ -468,13 +468,13 @@ const GEOMETRY: Record<Pairing, (half: number) => [[number, number], [number, nu
 };
 
 interface Rotated {
-  /** Each f32 operation rounded as it happens, then the dtype. */
+  /** The result with each operation rounded to f32, then to the dtype. */
   readonly wanted: Float64Array;
-  /** |x0·cos| + |x1·sin| of each element, 0 where nothing rotates. */
+  /** The value |x0·cos| + |x1·sin| of each element, or 0 if it does not rotate. */
   readonly magnitude: Float64Array;
 }
 
-/** RoPE in f32, operation by operation, over dense numbers `[batch, seq, head, head_dim]`. */
+/** Computes RoPE in f32, operation by operation, on dense numbers `[batch, seq, head, head_dim]`. */
 export function emulate(
   plan: RopePlan,
   x: Float64Array,
@@ -522,7 +522,7 @@ export const calls: fc.Arbitrary<RopeShape> = fc.record({
   seed: seeds,
 });
 
-/** What {@link calls} makes. */
+/** The parameters of one RoPE call. */
 export interface RopeShape {
   readonly batch: number;
   readonly seq: number;
@@ -534,7 +534,7 @@ export interface RopeShape {
   readonly seed: number;
 }
 
-/** A plan whose table has any numbers, not on a unit circle. */
+/** Makes a plan whose table has arbitrary numbers, which are not on a unit circle. */
 export function anyPlan(call: RopeShape): RopePlan {
   const pairs = call.window.rotaryDim / 2;
   const random = randomness(call.seed);
@@ -557,19 +557,19 @@ export function anyPlan(call: RopeShape): RopePlan {
 const single = new Float32Array(1);
 const singleBits = new Uint32Array(single.buffer);
 
-/** The f32 of some bits. */
+/** Returns the f32 with these bits. */
 export function fromBits(bits: number): number {
   singleBits[0] = bits;
   return single[0]!;
 }
 
-/** The bits of an f32. */
+/** Returns the bits of an f32. */
 export function toBits(value: number): number {
   single[0] = value;
   return singleBits[0]!;
 }
 
-/** All numbers of a 16-bit dtype, all ties between them and both neighbours of each tie, as f32; and NaN. */
+/** Lists as f32 all numbers of a 16-bit dtype, all ties between them, both neighbours of each tie, and NaN. */
 export function tiesOf(dtype: 'f16' | 'bf16'): number[] {
   const values: number[] = [];
   if (dtype === 'bf16') {
@@ -578,7 +578,7 @@ export function tiesOf(dtype: 'f16' | 'bf16'): number[] {
     return values;
   }
   for (let bits = 0; bits < 0x7c00; bits++) {
-    // The next number up; past the largest it is 65536, where f16 would go on.
+    // This is the next larger number. After the largest f16 it is 65536, the next step of the format.
     const [value, next] = [numberFromF16(bits), bits === 0x7bff ? 65536 : numberFromF16(bits + 1)];
     const tie = (value + next) / 2;
     const at = toBits(tie);

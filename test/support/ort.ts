@@ -1,5 +1,5 @@
 /**
- * Running graphs in ONNX Runtime, where the package is there.
+ * Runs graphs in ONNX Runtime if the package is installed.
  */
 
 import { type OnnxModel, whyNotOnnxruntime, writeOnnxModel } from '@ropewalk/onnx';
@@ -8,7 +8,7 @@ import { type HostArray, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 import { isHalf } from 'ropewalk/internal';
 
-/** What tests use of the package besides what the backend does. */
+/** The functions of the package that tests use in addition to the backend's. */
 interface Package extends Omit<Ort, 'InferenceSession'> {
   readonly InferenceSession: {
     create(
@@ -21,14 +21,14 @@ interface Package extends Omit<Ort, 'InferenceSession'> {
   };
 }
 
-/** The package, or why tests that need it skip. */
+/** Returns the package, or the reason why tests that need it are skipped. */
 export async function ortOrReason(): Promise<Package | string> {
   return (await whyNotOnnxruntime()) ?? ((await loadOnnxruntime()) as unknown as Package);
 }
 
 /**
- * A graph whose 16-bit inputs and outputs are f32 outside: the package's JavaScript has no bf16, and no f16 from Node
- * 24 on.
+ * Wraps a graph so that its 16-bit inputs and outputs become f32, because the package has no bf16 in JavaScript, and no
+ * f16 from Node 24 on.
  */
 export function shelled(model: OnnxModel): OnnxModel {
   const inside = new Map<string, string>();
@@ -64,9 +64,9 @@ export function shelled(model: OnnxModel): OnnxModel {
 /**
  * Runs a graph once.
  *
- * @param model - any of ours
- * @param inputs - by name, of the graph's dtypes
- * @returns by name, of the graph's dtypes, dense
+ * @param model - a model that our exporter makes
+ * @param inputs - the inputs by name, with the graph's dtypes
+ * @returns the dense outputs by name, with the graph's dtypes
  */
 export async function runOnnx(model: OnnxModel, inputs: ReadonlyMap<string, Tensor>): Promise<Map<string, Tensor>> {
   const ort = await ortOrReason();

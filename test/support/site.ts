@@ -1,4 +1,4 @@
-/** The site as it is served: built once a run, under a path below the root, watched for what it must not do. */
+/** Builds the site once per run, serves it under a sub-path, and watches for errors and forbidden requests. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,12 +7,12 @@ import { type Site, serve } from './browser.js';
 import { builtPackage, ROOT } from './build.js';
 import { once } from './once.js';
 
-/** Where the site's files are after {@link builtSite}. */
+/** The folder of the site's files after {@link builtSite}. */
 export const DIST: string = join(ROOT, 'site/dist');
-/** The path that the tests serve it under. */
+/** The path under which the tests serve it. */
 export const UNDER = '/some/where/';
 
-/** Builds site/dist, once a run. */
+/** Builds site/dist once per run. */
 export function builtSite(): void {
   builtPackage('cli');
   once('site', () => {
@@ -25,19 +25,19 @@ export function builtSite(): void {
   });
 }
 
-/** Headers of a cross-origin isolated site, where threads may be. */
+/** The headers of a cross-origin isolated site, which may use threads. */
 export const ISOLATED = {
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-embedder-policy': 'require-corp',
 };
 
-/** Builds and serves the site; the caller closes it. */
+/** Builds and serves the site. The caller closes it. */
 export function serveSite(headers: Readonly<Record<string, string>> = {}): Promise<Site> {
   builtSite();
   return serve({ folders: { [UNDER]: DIST }, headers });
 }
 
-/** A page of the site, and what it did that it must not do: errors on the console, requests to other hosts. */
+/** A page of the site, with its faults: errors on the console and requests to other hosts. */
 export interface Watched {
   readonly page: Page;
   readonly wrong: readonly string[];
@@ -46,7 +46,7 @@ export interface Watched {
 /**
  * Opens a page of the site.
  *
- * @param path - below the site's root, such as `explore/?model=…`
+ * @param path - the path below the site's root, such as `explore/?model=…`
  */
 export async function visit(
   browser: Browser,
@@ -74,7 +74,7 @@ export async function visit(
 
 let axe: string | undefined;
 
-/** What axe-core finds on a page: `rule: the first element that breaks it`. */
+/** Returns the findings of axe-core on a page, as `rule: the first element that breaks it`. */
 export async function violations(page: Page): Promise<readonly string[]> {
   axe ??= readFileSync(join(ROOT, 'node_modules/axe-core/axe.min.js'), 'utf8');
   await page.evaluate(axe);

@@ -1,7 +1,7 @@
 /** Splits a GGUF file into parts, as llama-gguf-split does. */
 import { parseGguf } from '@ropewalk/formats';
 
-/** The keys that say how a model is split; a key that is `undefined` is left out. */
+/** The keys that describe how a model is split. A key that is `undefined` is left out. */
 export interface SplitKeys {
   readonly 'split.no': number | undefined;
   readonly 'split.count': number | undefined;
@@ -9,11 +9,11 @@ export interface SplitKeys {
 }
 
 /**
- * Splits a little-endian file of version 2 or 3: the first part has all metadata, the others only the three keys.
+ * Splits a little-endian file of version 2 or 3. The first part has all metadata, the others only the three keys.
  *
- * @param counts - how many tensors go into each part
- * @param name - what the parts are called: `NAME-00001-of-00002.gguf`
- * @param keysOf - changes the keys of part n, to make parts that do not belong together
+ * @param counts - the number of tensors in each part
+ * @param name - the start of the parts' names, `NAME-00001-of-00002.gguf`
+ * @param keysOf - changes the keys of part n, to make parts that do not fit together
  */
 export function splitGguf(
   bytes: Uint8Array,
@@ -25,7 +25,7 @@ export function splitGguf(
   const padded = (length: number): number => Math.ceil(length / alignment) * alignment;
   const sizes = tensors.map(({ name: text, shape }) => 24 + new TextEncoder().encode(text).length + 8 * shape.length);
   const total = sizes.reduce((a, b) => a + b, 0);
-  // Between the list of tensors and the data is less than one alignment.
+  // The gap between the list of tensors and the data is less than one alignment.
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const nameBytes = sizes[0]! - 24 - 8 * tensors[0]!.shape.length;
   let list = dataOffset - total;

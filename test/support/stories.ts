@@ -1,4 +1,4 @@
-/** stories260K, a real model that others trained: the text that it must write, on any backend. */
+/** Tests stories260K, a real model that others trained: it must write the same text on any backend. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -17,13 +17,13 @@ export const TEXT =
   'Mia began to cry. Tom said, "Do not be sad. I can swim and get it." He jumped in, but the water was very cold. ' +
   'A big dog saw them and ran to help. It swam to the boat and brought it back. They were happy, and the dog got a cake.\n';
 
-/** Loaded once; disposed at the end of the file. */
+/** The loaded models, which are disposed at the end of the test file. */
 const opened = new Map<string, Promise<Model>>();
 after(async () => {
   for (const made of opened.values()) (await made).dispose();
 });
 
-/** The model in one of its forms: a file, or `folder`. */
+/** Loads the model in one of its forms: a file, or `folder`. */
 export function model(file = 'model-f32.gguf', backend = 'cpu'): Promise<Model> {
   const key = `${file} ${backend}`;
   const open = async (): Promise<Model> => {
@@ -35,17 +35,17 @@ export function model(file = 'model-f32.gguf', backend = 'cpu'): Promise<Model> 
   return made;
 }
 
-/** The end of a generation. */
+/** Generates and returns the end of the generation. */
 export async function run(on: Model, prompt: Prompt, options: GenerateOptions = {}): Promise<Generation> {
   for await (const { end } of generate(on, prompt, options)) if (end) return end;
   throw new Error('no last item');
 }
 
 /**
- * Declares tests that a backend writes what cpu writes.
+ * Declares tests that a backend writes the same text as cpu.
  *
- * @param length - how many tokens
- * @param scored - the text that both predict
+ * @param length - the number of tokens
+ * @param scored - the text whose tokens both must predict
  */
 export function storiesOn(backend: string, length: number, scored: string, skip: string | false = false): void {
   for (const file of some(['model-f32.gguf', 'model-q8_0.gguf', 'folder'])) {

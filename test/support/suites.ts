@@ -1,4 +1,4 @@
-/** Running conformance suites as tests: one test a suite, which names every case that fails. */
+/** Runs conformance suites as tests. Each suite is one test, which names every failing case. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -6,10 +6,10 @@ import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
 import { openFolder } from '@ropewalk/oracle/node';
 import { referenceRunner } from 'ropewalk/reference';
 
-/** The repository's own vectors. */
+/** The folder of the repository's vectors. */
 export const VECTORS = fileURLToPath(new URL('../../vectors', import.meta.url));
 
-/** The line of a case that cpu alone has a kernel for. */
+/** Matches the line of a case for which only cpu has a kernel. */
 export const WITHOUT_KERNEL = / not supported \[weights in (iq4_nl|iq4_xs|mxfp4|q[456]_K) have no kernel yet, /;
 
 /** Declares a test that every vector of a folder passes on the reference. */

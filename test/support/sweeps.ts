@@ -1,6 +1,6 @@
 /**
- * Every operator, dtype and mix of dtypes that a plan may have, with layouts and rows of a cache, beside the reference:
- * what a backend is held against.
+ * Compares a backend with the reference on every operator, dtype and mix of dtypes that a plan may have, with different
+ * layouts and cache rows.
  */
 import assert from 'node:assert/strict';
 import type { OpPlan, Runner } from 'ropewalk';
@@ -37,14 +37,14 @@ import { blocksOf, DENSE, laid, laidBits, roomFor } from './operators.js';
 import { f64Tensor, floats } from './tensors.js';
 
 /**
- * How far a kernel may be off: this many roundings of sums as large as `size`, in the dtype of the arithmetic, and one
- * in that of the output.
+ * Asserts that an output is near the expected one. The error may have roundings of sums as large as `size` in the dtype
+ * of the arithmetic, and one rounding in the dtype of the output.
  */
 function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what: string): void {
   const [values, exact] = [floats(got), floats(want)];
   const dtype = got.dtype as FloatDtype;
   for (const [n, value] of values.entries()) {
-    if (Number.isNaN(value) && Number.isNaN(exact[n])) continue; // a row of a cache that nobody wrote
+    if (Number.isNaN(value) && Number.isNaN(exact[n])) continue; // this cache row was never written
     const bound =
       64 * UNIT_ROUNDOFF[compute === 'f64' ? 'f64' : 'f32'] * size +
       2 * UNIT_ROUNDOFF[dtype] * Math.abs(exact[n]!) +
@@ -53,16 +53,16 @@ function near(got: Tensor, want: Tensor, compute: FloatDtype, size: number, what
   }
 }
 
-/** Every plan of an operator: its outputs, new at each call. */
+/** The plans of an operator, with their outputs, which are new at each call. */
 interface Sweep {
   readonly name: string;
-  /** 0: the same bits are required. */
+  /** The size of the sums. 0 requires the same bits. */
   readonly size: number;
   readonly compute: FloatDtype;
   readonly make: () => { readonly plan: OpPlan; readonly outs: readonly Tensor[] };
 }
 
-/** Experts of three tokens. */
+/** The experts of three tokens. */
 const EXPERTS = tensorFrom(Int32Array.of(3, 0, 1, 1, 2, 3), { shape: [3, 2] });
 
 function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
@@ -189,7 +189,7 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
       ] as const) {
         of(`route ${dtype} ${gate} ${bias} ${JSON.stringify(options)}`, 4, dtype, () => {
           const outs = [room('i32', [3, 4]), room(dtype, [3, 4])] as const;
-          // Apart by more than any rounding.
+          // The values differ by more than any rounding.
           const apart = (size: number, step: number) =>
             f64Tensor(
               Array.from({ length: size }, (_, n) => ((n * step) % 12) / 3 - 2),
@@ -284,7 +284,7 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
   return list;
 }
 
-/** Runs every plan on a backend, f64 only where it is among the dtypes, and holds the outputs against the reference's. */
+/** Runs every plan on a backend and compares the outputs with the reference's. f64 runs only if it is in the dtypes. */
 export async function holdAgainstReference(
   backend: Runner,
   label: string,

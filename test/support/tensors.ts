@@ -2,7 +2,7 @@
 import { type FloatDtype, type Tensor, tensorFrom } from 'ropewalk';
 import { newArray, storeNumber } from 'ropewalk/backend';
 
-/** A dense tensor of numbers, float64 unless another dtype is given. */
+/** Makes a dense tensor of numbers. Default dtype: float64. */
 export function f64Tensor(
   values: ArrayLike<number>,
   shape: readonly number[],
@@ -13,7 +13,7 @@ export function f64Tensor(
   return tensorFrom(data, { dtype, shape }) as Tensor<FloatDtype>;
 }
 
-/** The elements of a host tensor as numbers. */
+/** Returns the elements of a host tensor as numbers. */
 export function floats(tensor: Tensor): Float64Array {
   return tensor.readNumbers() as Float64Array;
 }

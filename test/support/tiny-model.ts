@@ -1,5 +1,5 @@
 /**
- * Small decoders with random weights, as HuggingFace and GGUF files, and what they compute: written a second time, in
+ * Makes small decoders with random weights as HuggingFace and GGUF files, and computes their logits independently in
  * float64 loops.
  */
 
@@ -10,7 +10,7 @@ import { newArray, storeNumber } from 'ropewalk/backend';
 import { blockBytes, randomFrom } from 'ropewalk/internal';
 import { ggufOf, type MadeTensor, safetensorsOf } from './model-files.js';
 
-/** What a small model is. */
+/** The shape of a small model. */
 export interface TinyShape {
   readonly family: 'llama' | 'mistral' | 'qwen2' | 'qwen3';
   readonly layers: number;
@@ -22,24 +22,24 @@ export interface TinyShape {
   readonly vocab: number;
   readonly tied?: boolean;
   readonly context?: number;
-  /** Fields of config.json besides the sizes. */
+  /** More fields of config.json than the sizes. */
   readonly extra?: Readonly<Record<string, unknown>>;
-  /** Keys of GGUF metadata besides the sizes, without the architecture in front. */
+  /** More keys of GGUF metadata than the sizes, without the architecture in front. */
   readonly ggufExtra?: Readonly<Record<string, string | number>>;
-  /** Biases of q, k, v; of the output too; of the feed-forward. */
+  /** Adds biases to q, k and v. The next fields add them to the output and to the feed-forward. */
   readonly qkvBias?: boolean;
   readonly outputBias?: boolean;
   readonly mlpBias?: boolean;
-  /** Radians a position of pair j, and what multiplies cos and sin: 10000^(−2j/headDim) and 1 unless given. */
+  /** Returns the radians per position of pair j. Default: 10000^(−2j/headDim). The next field scales cos and sin. */
   readonly frequency?: (j: number) => number;
   readonly magnitude?: number;
-  /** Divide the frequencies in a GGUF: its tensor rope_freqs.weight. */
+  /** The tensor rope_freqs.weight of a GGUF, which divides the frequencies. */
   readonly freqFactors?: readonly number[];
-  /** How far a token sees. */
+  /** The number of tokens that a token attends to. */
   readonly window?: number;
-  /** The blocks that a GGUF has matrices in, if their rows are whole blocks. */
+  /** The block format of the matrices in a GGUF, if their rows are whole blocks. */
   readonly blocks?: QuantizedFormat;
-  /** How weights are stored; f32 unless given. */
+  /** The dtype of the stored weights. Default: f32. */
   readonly dtype?: FloatDtype & ('f32' | 'f16' | 'bf16');
 }
 
@@ -48,23 +48,23 @@ interface Values {
   readonly values: Float64Array;
 }
 
-/** A model made up. */
+/** A random model. */
 export interface TinyModel {
   readonly shape: TinyShape;
-  /** By HuggingFace's names; values as stored. */
+  /** The stored values of the weights, by HuggingFace's names. */
   readonly weights: ReadonlyMap<string, Values>;
   readonly config: Record<string, unknown>;
   huggingFace(): Record<string, Uint8Array>;
   gguf(): Record<string, Uint8Array>;
-  /** Logits `[tokens, vocab]` of a run of tokens, in float64. */
+  /** Computes the logits `[tokens, vocab]` of a sequence of tokens, in float64. */
   logits(tokens: readonly number[]): Float64Array;
-  /** Keys of layer 0, `[tokens, kvHeads, headDim]`, turned. */
+  /** Computes the rotated keys of layer 0, `[tokens, kvHeads, headDim]`. */
   keysOfFirstLayer(tokens: readonly number[]): Float64Array;
 }
 
 const EPS = 1e-5;
 
-/** Makes a model; the same seed gives the same weights. */
+/** Makes a model. The same seed gives the same weights. */
 export function tinyModel(seed: string, shape: TinyShape): TinyModel {
   const { layers, hidden, heads, kvHeads, headDim, inter, vocab, dtype = 'f32' } = shape;
   const random = randomFrom(seed);
@@ -77,7 +77,7 @@ export function tinyModel(seed: string, shape: TinyShape): TinyModel {
     });
   };
   const linear = (name: string, n: number, k: number, bias?: boolean): void => {
-    const reach = Math.sqrt(3 / k); // keeps the variance
+    const reach = Math.sqrt(3 / k); // so that a product keeps the variance
     add(`${name}.weight`, [n, k], -reach, reach);
     if (bias) add(`${name}.bias`, [n], -0.5, 0.5);
   };
@@ -137,7 +137,7 @@ export function tinyModel(seed: string, shape: TinyShape): TinyModel {
   };
 }
 
-/** The bytes of values in a dtype. */
+/** Returns the bytes of values in a dtype. */
 export function bytesOf(values: ArrayLike<number>, dtype: FloatDtype): Uint8Array {
   const data = newArray(dtype, values.length);
   for (let n = 0; n < values.length; n++) storeNumber(data, dtype, n, values[n]!);
@@ -161,8 +161,8 @@ const GGUF_NAMES: readonly (readonly [RegExp, string])[] = [
 ];
 
 /**
- * As llama.cpp's converter writes it: other names, dimensions backwards, norms and biases in f32, and Llama's q and k
- * rows interleaved.
+ * Converts a tensor as llama.cpp's converter does: with other names, reversed dimensions, norms and biases in f32, and
+ * interleaved rows of Llama's q and k.
  */
 function inGguf(name: string, { shape, values }: Values, model: TinyShape): MadeTensor {
   const [pattern, to] = GGUF_NAMES.find(([from]) => from.test(name))!;
@@ -178,7 +178,9 @@ function inGguf(name: string, { shape, values }: Values, model: TinyShape): Made
   return { ...common, type: { q8_0: 8, q4_0: 2 }[blocks], bytes };
 }
 
-/** Row 2j of a head becomes row j, row 2j + 1 row j + headDim / 2: pairs that were halves apart are neighbours. */
+/**
+ * Takes row j of a head as row 2j, and row j + headDim / 2 as row 2j + 1, so that the rows of a pair are neighbours.
+ */
 function weave(values: Float64Array, [, k = 1]: readonly number[], headDim: number): Float64Array {
   const out = new Float64Array(values.length);
   for (let row = 0; row < values.length / k; row++) {
@@ -212,7 +214,7 @@ function metadataOf(model: TinyShape): Record<string, string | number> {
   };
 }
 
-/** Llama's forward pass over whole matrices, one loop after the other. */
+/** Computes Llama's forward pass over whole matrices with simple loops. */
 function run(
   model: TinyShape,
   weights: ReadonlyMap<string, Values>,
@@ -301,7 +303,7 @@ function run(
   return { logits: times(last, model.tied ? 'model.embed_tokens' : 'lm_head', vocab, hidden), keys };
 }
 
-/** A tokenizer for models without a vocabulary: token n is the text `<n>`. */
+/** Makes a tokenizer for models without a vocabulary: token n is the text `<n>`. */
 export function numberTokenizer(vocabSize: number): Tokenizer {
   const textOf = (id: number): string => `<${id}>`;
   const decode = (tokens: readonly number[] | Int32Array): string => [...tokens].map(textOf).join('');

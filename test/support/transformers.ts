@@ -1,13 +1,13 @@
-/** `@huggingface/transformers`, a program that nobody here wrote, as far as tests use it. */
+/** Loads `@huggingface/transformers`, a library of others, with types for the parts that tests use. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { ROOT } from './build.js';
 
-/** Where the package is, if it is installed. */
+/** The folder of the package, if it is installed. */
 export const TRANSFORMERS = join(ROOT, 'bench/node_modules/@huggingface/transformers');
 
-/** Why tests with it are skipped here, or false. */
+/** The reason why tests with it are skipped here, or false. */
 export const noTransformers: string | false = existsSync(TRANSFORMERS)
   ? false
   : '@huggingface/transformers is not installed: npm run peers';
@@ -22,7 +22,7 @@ interface Message {
   readonly content: string;
 }
 
-/** Writes text: of one prompt, of several, of a chat. */
+/** Generates text from one prompt, from several prompts, or from a chat. */
 interface TextGeneration {
   (prompt: string, options: object): Promise<{ generated_text: string }[]>;
   (prompts: readonly string[], options: object): Promise<{ generated_text: string }[][]>;
@@ -39,7 +39,7 @@ interface CausalModel {
   dispose(): Promise<unknown>;
 }
 
-/** What the package exports. */
+/** The exports of the package. */
 export interface Transformers {
   pipeline(task: 'text-generation', folder: string, options?: object): Promise<TextGeneration>;
   readonly AutoModelForCausalLM: { from_pretrained(folder: string, options?: object): Promise<CausalModel> };
@@ -47,7 +47,7 @@ export interface Transformers {
   readonly env: { allowRemoteModels: boolean; useFSCache: boolean; useWasmCache: boolean };
 }
 
-/** The package, which asks no server and writes no cache. */
+/** Loads the package, set up to contact no server and to write no cache. */
 export async function transformers(): Promise<Transformers> {
   const found: Transformers = await import(pathToFileURL(join(TRANSFORMERS, 'dist/transformers.node.mjs')).href);
   Object.assign(found.env, { allowRemoteModels: false, useFSCache: false, useWasmCache: false });

@@ -1,14 +1,14 @@
-/** Waiting for what another process, a worker or a page does. */
+/** Waits for another process, a worker or a page. */
 import assert from 'node:assert/strict';
 
-/** How long a test waits before it fails: far more than a machine needs, even a slow and busy one. */
+/** The time after which a waiting test fails. Even a slow and busy machine needs much less. */
 export const WAIT_MS = 5 * 60_000;
 
 /**
- * Waits until a condition holds; fails after {@link WAIT_MS}.
+ * Waits until a condition holds. It fails after {@link WAIT_MS}.
  *
- * @param condition - what is waited for
- * @param what - the same in words, for the message of the failure
+ * @param condition - says whether the wait is over
+ * @param what - the condition in words, for the message of the failure
  */
 export async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const end = Date.now() + WAIT_MS;

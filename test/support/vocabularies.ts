@@ -1,4 +1,6 @@
-/** Vocabularies for tests: those of packages/model/test/golden/tokenizers.jsonl as GGUF metadata, and a small one. */
+/**
+ * Makes vocabularies for tests as GGUF metadata: those of packages/model/test/golden/tokenizers.jsonl, and a small one.
+ */
 import { readFileSync } from 'node:fs';
 import type { GgufValue } from '@ropewalk/formats';
 import { parseJson } from '@ropewalk/formats';
@@ -32,7 +34,7 @@ export const golden = parseJson(
   'tokenizers.jsonl',
 ) as Golden;
 
-/** The metadata of a GGUF with the golden vocabulary. */
+/** Makes the metadata of a GGUF with the golden vocabulary. */
 export function metadata(
   pre: string | undefined,
   changes: Record<string, GgufValue | undefined> = {},
@@ -51,7 +53,7 @@ export function metadata(
   return new Map(Object.entries(keys).filter((entry): entry is [string, GgufValue] => entry[1] !== undefined));
 }
 
-/** SentencePiece's kind, small: bytes, a few pieces and the usual specials. */
+/** Makes a small SentencePiece vocabulary with bytes, a few pieces and the usual special tokens. */
 export function pieces(changes: Record<string, GgufValue | undefined> = {}): Map<string, GgufValue> {
   const own = ['▁', 'a', 'b', 'ab', '▁a', '▁ab', 'aba', 'é', '<user>', 'aa'];
   const bytes = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
@@ -67,7 +69,7 @@ export function pieces(changes: Record<string, GgufValue | undefined> = {}): Map
   };
   return new Map(Object.entries(keys).filter((entry): entry is [string, GgufValue] => entry[1] !== undefined));
 }
-/** The metadata of a GGUF with the golden Unigram vocabulary. */
+/** Makes the metadata of a GGUF with the golden Unigram vocabulary. */
 export function unigram(changes: Record<string, GgufValue | undefined> = {}): Map<string, GgufValue> {
   const { pieces, charsmap } = golden.unigram;
   const keys: Record<string, GgufValue | undefined> = {

@@ -1,6 +1,6 @@
 /**
- * What Chromium 147.0.7727.0 says that its operators take, on its CPU: `opSupportLimits()` of the operators in our graphs,
- * by operator and place, as `dtypes, least rank, largest rank`. Written by that browser on 2026-11-22.
+ * The limits of WebNN operators in Chromium 147.0.7727.0 on its CPU: `opSupportLimits()` of the operators in our
+ * graphs, by operator and place, as `dtypes, least rank, largest rank`. That browser printed them on 2026-11-22.
  */
 export const CHROMIUM_LIMITS: Readonly<Record<string, Readonly<Record<string, readonly [string, number, number]>>>> = {
   abs: { input: ['float32 float16 int32', 0, 8], output: ['float32 float16 int32', 0, 8] },

@@ -1,6 +1,6 @@
 /**
- * A small WebNN for tests in Node: graphs are checked against what Chromium says that it takes, and computed one
- * element after the other. The truth is Chromium (test/browser/webnn.browser.test.ts); this shows what a graph was asked for.
+ * A small WebNN for tests in Node. It checks graphs against Chromium's limits and computes them one element after the
+ * other. test/browser/webnn.browser.test.ts tests the real WebNN of Chromium; this one shows which graphs are built.
  */
 import assert from 'node:assert/strict';
 import type { MlContext, MlDescriptor, MlDtype, MlLimits, MlTensor, Webnn } from '@ropewalk/onnx/internal';
@@ -17,7 +17,7 @@ class Operand {
     readonly builder: FakeBuilder,
     readonly dataType: MlDtype,
     readonly shape: readonly number[],
-    /** The elements, when the inputs are there. */
+    /** Computes the elements from the inputs of the graph. */
     readonly compute: (inputs: ReadonlyMap<string, Values>) => Values,
     readonly kind: 'input' | 'constant' | 'op' = 'op',
   ) {}
@@ -31,7 +31,8 @@ export class FakeTensor implements MlTensor {
     readonly dataType: MlDtype,
     readonly shape: readonly number[],
   ) {
-    this.values = new ARRAYS[dataType](count(shape)).fill(99); // nobody may count on zeros
+    // New tensors do not contain zeros, so that no test depends on them.
+    this.values = new ARRAYS[dataType](count(shape)).fill(99);
   }
   destroy(): void {
     this.destroyed = true;
@@ -50,7 +51,7 @@ class FakeGraph {
   }
 }
 
-/** An open device that counts what it is asked for. */
+/** An open device that counts its calls. */
 export class FakeContext implements MlContext {
   dispatches = 0;
   writtenBytes = 0;
@@ -123,7 +124,7 @@ function fits(tensor: FakeTensor, operand: Operand, name: string): void {
   assert.deepEqual([tensor.dataType, tensor.shape], [operand.dataType, operand.shape], name);
 }
 
-/** Refuses operands as Chromium does: with a TypeError. */
+/** Refuses operands with a TypeError, as Chromium does. */
 function check(op: string, place: string, { dataType, shape }: MlDescriptor): void {
   const limit = CHROMIUM_LIMITS[op]?.[place];
   assert.ok(limit, `no limits of ${op} ${place}`);
@@ -141,7 +142,7 @@ function broadcast(a: readonly number[], b: readonly number[]): number[] {
   });
 }
 
-/** For each element of `to`, the place of the element of `from` that is broadcast there. */
+/** Returns for each element of `to` the place of the element of `from` that is broadcast there. */
 function spread(from: readonly number[], to: readonly number[]): Int32Array {
   const steps = strides(from).map((step, d) => (from[d] === 1 ? 0 : step));
   return mapped(to, (index) => {
@@ -149,7 +150,7 @@ function spread(from: readonly number[], to: readonly number[]): Int32Array {
   });
 }
 
-/** A number for each index of a shape, in row-major order. */
+/** Calls `of` for each index of a shape, in row-major order. */
 function mapped(shape: readonly number[], of: (index: number[]) => number): Int32Array {
   const steps = strides(shape);
   return Int32Array.from({ length: count(shape) }, (_, n) =>
@@ -230,7 +231,7 @@ class FakeBuilder {
     of: (inputs: ReadonlyMap<string, Values>) => Iterable<number>,
   ): Operand {
     check(op, op === 'split' ? 'outputs' : 'output', { dataType, shape });
-    let last: [ReadonlyMap<string, Values>, Values] | undefined; // a value that many read is computed once
+    let last: [ReadonlyMap<string, Values>, Values] | undefined; // a value with several readers is computed once
     return new Operand(this, dataType, shape, (inputs) => {
       if (last?.[0] !== inputs) {
         const values = of(inputs);
@@ -247,7 +248,7 @@ class FakeBuilder {
     );
   }
 
-  /** Elements of x, each by its place. */
+  /** Makes an operand from the elements of x at these places. */
   #taken(op: string, place: string, x: Operand, shape: readonly number[], places: Int32Array): Operand {
     check(op, place, x);
     return this.#made(op, x.dataType, shape, (inputs) => {
@@ -275,7 +276,7 @@ class FakeBuilder {
     return this.#made('argMax', 'int32', x.shape.slice(0, -1), (inputs) => {
       const values = x.compute(inputs);
       return Array.from({ length: values.length / size }, (_, row) => {
-        let best = 0; // NaN is never greater: Chromium passes over it as well
+        let best = 0; // NaN is never greater, and Chromium skips it too
         for (let n = 1; n < size; n++) if (values[row * size + n]! > values[row * size + best]!) best = n;
         return best;
       });
@@ -356,7 +357,7 @@ class FakeBuilder {
       return all;
     });
   }
-  /** Through reshape, which keeps a NaN's bits: numbers of JavaScript need not. */
+  /** Copies with reshape, which keeps the bits of a NaN. JavaScript numbers may not keep them. */
   identity(x: Operand): Operand {
     check('identity', 'input', x);
     return this.reshape(x, x.shape);
@@ -443,7 +444,7 @@ class FakeBuilder {
   }
 }
 
-/** The sum of its series, which loses no more than 1e-9 of 1 below 5; then it is ±1. */
+/** Sums the series of erf, whose error is below 1e-9 for |x| < 5. Beyond that it returns ±1. */
 function erf(x: number): number {
   if (Math.abs(x) > 5) return Math.sign(x);
   let term = x;
@@ -455,12 +456,12 @@ function erf(x: number): number {
   return (2 / Math.sqrt(Math.PI)) * sum;
 }
 
-/** The nearest f16. */
+/** Returns the nearest f16. */
 function toF16(x: number): number {
   return numberFromF16(f16FromNumber(x));
 }
 
-/** A WebNN whose context is at hand. */
+/** Makes a WebNN and returns it with its context. */
 export function fakeWebnn(): { readonly webnn: Webnn; readonly context: FakeContext } {
   const context = new FakeContext();
   const webnn = { ml: { createContext: async () => context }, MLGraphBuilder: FakeBuilder } as unknown as Webnn;

@@ -1,4 +1,4 @@
-/** The command line on a machine where nobody installed onnxruntime-node. */
+/** Runs the command line as on a machine without onnxruntime-node. */
 import { spawnSync } from 'node:child_process';
 import { commandPath, type Ran } from './command.js';
 
@@ -6,7 +6,7 @@ const HOOKS = `export async function resolve(name, context, next) {
   if (name === 'onnxruntime-node') throw Object.assign(new Error('not found'), { code: 'ERR_MODULE_NOT_FOUND' });
   return next(name, context);
 }`;
-/** A loader that finds no such package. */
+/** This loader does not find the package. */
 const HIDE = `import { register } from 'node:module';
 register('data:text/javascript,' + encodeURIComponent(${JSON.stringify(HOOKS)}));`;
 

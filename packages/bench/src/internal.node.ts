@@ -1,4 +1,4 @@
-/** What the packages of Ropewalk share of this one. No promise: it changes without notice. @module */
+/** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 
 export type { CpuSession } from './cpu.node.js';
 export { exitCodeOf, type Machine } from './report.node.js';

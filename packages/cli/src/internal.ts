@@ -1,4 +1,4 @@
-/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+/** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 export { BACKENDS, openBackend } from './backends.js';
 export { builtInCases, check } from './check.js';
 export { DOCS } from './command-help.js';

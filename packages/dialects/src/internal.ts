@@ -1,4 +1,4 @@
-/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+/** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 
 export { peerOf } from './convert/convert.js';
 export { GGUF_ARCHITECTURES } from './gguf-architectures.js';

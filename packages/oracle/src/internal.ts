@@ -1,4 +1,4 @@
-/** What other packages of Ropewalk use of this one. No promise: it changes without notice. @module */
+/** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 export { readManifest, readNpy } from './folder.js';
 export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 export { bindGolden, GOLDEN_OPS } from './golden/case.js';

@@ -1,4 +1,4 @@
-/** AI Core: RoPE kernels on the modelled Ascend AI Core, cycle by cycle. @module */
+/** The page AI Core runs RoPE kernels on the modelled Ascend AI Core, cycle by cycle. @module */
 import '../shell/shell.js';
 import './aicore.css';
 import {
@@ -22,7 +22,7 @@ import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Asked, Kernels } from './kernel.worker.js';
 
-/** About ten seconds of the slowest kernel. */
+/** The slowest kernel takes about ten seconds for this many elements. */
 const MAX_ELEMENTS = 2 ** 22;
 
 const KERNELS = Object.keys(ROPE_KERNELS) as KernelName[];
@@ -36,7 +36,7 @@ const oneOf =
     (names as readonly string[]).includes(text);
 const isShape = (text: string): text is string => shapeOf(text) !== undefined;
 
-/** `1,128,32,128` as numbers; undefined for anything else. */
+/** Parses a text like `1,128,32,128` into numbers. Any other text gives undefined. */
 function shapeOf(text: string): Asked['call']['shape'] | undefined {
   const numbers = text.split(/[,\s×x]+/).map(Number);
   const fits = numbers.length === 4 && numbers.every((n) => Number.isInteger(n) && n > 0);
@@ -48,7 +48,7 @@ function shapeOf(text: string): Asked['call']['shape'] | undefined {
 const whole = (n: number): string => Math.round(n).toLocaleString('en');
 const percent = (part: number, of: number): string => (of > 0 ? `${Math.round((100 * part) / of)} %` : '0 %');
 
-/** Time in words: a band only where the calibration has one. */
+/** Writes the time in words. It has a band only if the calibration has one. */
 function microseconds({ microseconds: time, microsecondsBand: band, outcome }: KernelRun): string {
   if (time === undefined) return outcome;
   return `${time.toFixed(1)} µs (${typeof band === 'object' ? band.map((n) => n.toFixed(0)).join(' to ') : band})`;
@@ -69,7 +69,7 @@ const words = ({ kernel, call, chip, cores, tiling }: Asked): string =>
     .filter(Boolean)
     .join(', ');
 
-/** A count that may be left to the kernel. */
+/** A field for a count that the user may leave to the kernel. */
 function Count(props: { readonly label: string; readonly value: number; readonly onChange: (value: number) => void }) {
   return (
     <label class="field">
@@ -311,7 +311,7 @@ function AiCore() {
     worker.current = undefined;
   }
   useEffect(() => {
-    void measure(); // what the address says
+    void measure(); // measure the call in the address
     return stop;
   }, []);
   const best = Math.min(...history.filter(({ allRight }) => allRight).map(({ run }) => run.cyclesPerRow));

@@ -23,7 +23,7 @@ export interface Asked {
 let last: MeasuredKernel | undefined;
 
 const kernels = {
-  /** Runs a kernel; the page gets its report, without the instructions. */
+  /** Runs a kernel. The page gets its report without the instructions. */
   measure({ kernel, call, ...options }: Asked, onBlock: (done: number, total: number) => void): MeasuredKernel {
     last = undefined;
     let told = performance.now();
@@ -39,12 +39,12 @@ const kernels = {
     return { ...last, run: { ...last.run, blocks: last.run.blocks.map(({ instructions: _, ...block }) => block) } };
   },
 
-  /** The last run's timeline between two cycles: an SVG document. */
+  /** Draws the last run's timeline between two cycles as an SVG document. */
   timeline(from: number, to: number): string {
     return last ? timelineSvg(last.run, { from, to }) : '';
   },
 
-  /** The last run for Perfetto: JSON. */
+  /** Writes the last run as JSON for Perfetto. */
   trace(): string {
     return last ? chromeTrace(last.run) : '';
   },

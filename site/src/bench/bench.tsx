@@ -1,4 +1,4 @@
-/** Bench: how fast the operators are in this browser, beside a copy of the same bytes. @module */
+/** The page Bench times the operators in this browser beside a copy of the same bytes. @module */
 import '../shell/shell.js';
 import './bench.css';
 import { proxy } from 'comlink';
@@ -25,7 +25,7 @@ const SIZES: Readonly<Record<Size, string>> = {
 const isBackend = (text: string): text is BackendName => text in BACKENDS;
 const isSize = (text: string): text is Size => text in SIZES;
 
-/** Results of one run, as they are saved. */
+/** The saved form of the results of one run. */
 interface Saved {
   readonly ropewalkBench: 1;
   readonly when: string;
@@ -39,13 +39,13 @@ interface Saved {
   readonly leftOut: readonly { readonly label: string; readonly why: string }[];
 }
 
-/** Reads saved results. @throws Error that says what the file is not */
+/** Reads saved results. @throws Error when the file is not one of them */
 function readSaved(text: string): Saved {
   let value: Partial<Saved> | null = null;
   try {
     value = JSON.parse(text);
   } catch {
-    // said below
+    // the error below covers it
   }
   const rows = value?.results;
   const good = (row: Timed): boolean =>
@@ -60,7 +60,7 @@ function kept(): Saved | undefined {
   try {
     return readSaved(localStorage.getItem(KEPT) ?? '');
   } catch {
-    return undefined; // nothing is kept, or the browser keeps nothing for this page
+    return undefined; // nothing is saved, or the browser stores nothing for this page
   }
 }
 
@@ -69,7 +69,7 @@ function time(ns: number): string {
   if (ns < 1e6) return `${(ns / 1e3).toPrecision(3)} µs`;
   return `${(ns / 1e6).toPrecision(3)} ms`;
 }
-/** The case's rate of bytes over the copy's. */
+/** Returns the case's bytes per second divided by the copy's. */
 const share = ({ ours, copy }: Timed): number => copy.medianNs / ours.medianNs;
 
 function Results({ saved, other }: { readonly saved: Saved; readonly other: Saved | undefined }) {

@@ -29,7 +29,7 @@ export type Told =
 
 const EFFORT = { ...FULL_EFFORT, samples: 7 };
 
-/** Opens a backend that refuses what it would leave to another one, so that a case times only this backend. */
+/** Opens a backend that refuses calls it would leave to another backend, so that a case times only this backend. */
 async function open(name: BackendName): Promise<Ropewalk> {
   const rw = name === 'webnn' ? new Ropewalk(await openWebnn()) : await openLibrary(name);
   const run = rw.run.bind(rw);
@@ -41,7 +41,7 @@ async function open(name: BackendName): Promise<Ropewalk> {
   return rw;
 }
 
-/** A copy that moves as many bytes as a case, on the device that computes. */
+/** Makes a copy that moves as many bytes as a case, on the device that computes. */
 function copyOn(rw: Ropewalk, bytes: number): Contender {
   if (rw.name === 'cpu') return plainCopy(bytes);
   const x = rw.upload(Float32Array.from({ length: Math.max(1, Math.round(bytes / 8)) }, (_, n) => n));
@@ -50,12 +50,12 @@ function copyOn(rw: Ropewalk, bytes: number): Contender {
 }
 
 const bench = {
-  /** Says why a backend cannot open in this browser; undefined when it can. */
+  /** Returns the reason why a backend cannot open in this browser, or undefined when it can. */
   async whyNot(name: BackendName): Promise<string | undefined> {
     return name === 'webnn' ? whyNotWebnn() : BACKENDS.find((entry) => entry.name === name)!.whyNot();
   },
 
-  /** Times the cases of a size. Each gets a backend of its own, whose memory is given back afterwards. */
+  /** Times the cases of a size. Each case gets a new backend, whose memory is freed afterwards. */
   async run(name: BackendName, size: Size, tell: (told: Told) => void): Promise<void> {
     const cases = pageCases(size === 'small');
     const oracle = await openLibrary('reference');

@@ -1,20 +1,20 @@
-/** The roofline: the speed of each case, below the limit of a copy of the same bytes. @module */
+/** Draws the roofline: the speed of each case, below the limit of a copy of the same bytes. @module */
 import type { Timed } from './bench.worker.js';
 
 const W = 720;
 const H = 400;
 const PLOT = { left: 62, right: W - 16, top: 16, bottom: H - 48 };
 
-/** Powers of ten around numbers. */
+/** Returns the powers of ten below and above all numbers. */
 function decades(numbers: readonly number[]): readonly [number, number] {
   const logs = numbers.filter((n) => n > 0).map(Math.log10);
   return [Math.floor(Math.min(...logs)), Math.ceil(Math.max(...logs) + 1e-9)];
 }
 
 /**
- * Draws operations a byte against operations a second, both logarithmic.
+ * Draws operations per byte against operations per second, both on logarithmic axes.
  *
- * @param results - of one backend
+ * @param results - the results of one backend
  */
 export function Roofline({ results }: { readonly results: readonly Timed[] }) {
   const points = results.map(({ label, bytes, flops, ours, copy }) => ({

@@ -1,4 +1,4 @@
-/** Check: every suite on the backends of this browser, as a table. @module */
+/** The page Check runs every suite on the backends of this browser and shows a table. @module */
 import '../shell/shell.js';
 import './check.css';
 import { proxy } from 'comlink';
@@ -30,7 +30,7 @@ const BACKENDS: Readonly<Record<BackendName, string>> = {
   reference: 'reference: float64 in JavaScript, exact and slow',
 };
 const NAMES = Object.keys(BACKENDS) as BackendName[];
-/** Cases that a list shows at once. */
+/** The number of cases that a list shows at once. */
 const SHOWN = 100;
 
 const open = (): Helper<Suites> =>
@@ -184,7 +184,7 @@ function Check() {
     setCell('');
     setState('running');
     setRuns(new Map(names.map((name) => [name, { state: 'waiting', total: 0, results: [] }])));
-    // One after the other, so that they do not slow each other down.
+    // The backends run one after the other, so that they do not slow each other down.
     for (const name of names) if (!stopped.current) await runOne(name);
     setState('idle');
   }
@@ -232,7 +232,7 @@ function Check() {
                   const on = event.currentTarget.checked;
                   const next = NAMES.filter((one) => (one === name ? on : names.includes(one)));
                   if (next.length > 0) setChosen(next.join(' '));
-                  else event.currentTarget.checked = true; // there is nothing to run without one
+                  else event.currentTarget.checked = true; // at least one backend stays chosen
                 }}
               />
               {BACKENDS[name]}

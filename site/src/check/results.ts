@@ -1,4 +1,4 @@
-/** Results of the suites: counted for the table, and as texts to keep or to send. @module */
+/** Counts the results of the suites for the table, and writes them as texts to save or send. @module */
 import { resultToJson, type VerifyResult, verifyToJunit } from '@ropewalk/oracle';
 import type { BackendName, Ended } from './suites.worker.js';
 
@@ -25,7 +25,7 @@ export interface Cell {
 /** The row of calls that must be refused before an operator runs. */
 export const REFUSALS = 'refused calls';
 
-/** The row that a case belongs to. */
+/** Returns the row that a case belongs to. */
 export const rowOf = ({ op = REFUSALS, dtype = '' }: Ended): string => `${op} ${dtype}`.trim();
 
 /** Counts results by row. */
@@ -42,13 +42,13 @@ export function cellsOf(results: readonly Ended[]): ReadonlyMap<string, Cell> {
   return cells;
 }
 
-/** The result of a case in words. */
+/** Describes the result of a case in words. */
 export function detailOf({ verdict }: Ended): string {
   if (verdict.status === 'ok') return verdict.measure;
   return verdict.status === 'fail' ? verdict.detail : verdict.reason;
 }
 
-/** JSON lines: a line a case, as `ropewalk check --json` prints them. */
+/** Writes one line of JSON for each case, as `ropewalk check --json` does. */
 export function toJson(runs: ReadonlyMap<BackendName, Run>): string {
   return [...runs]
     .flatMap(([backend, { results }]) => results.map((one) => resultToJson({ backend, ...one })))
@@ -56,7 +56,7 @@ export function toJson(runs: ReadonlyMap<BackendName, Run>): string {
     .join('');
 }
 
-/** JUnit XML of one backend. */
+/** Writes the results of one backend as JUnit XML. */
 export function toJunit(backend: BackendName, { results, description = '' }: Run): string {
   const status = { ok: 'ok', fail: 'fail', not_supported: 'skipped' } as const;
   const cases = results.map(
@@ -79,11 +79,11 @@ export function toJunit(backend: BackendName, { results, description = '' }: Run
   return verifyToJunit(title, cases);
 }
 
-/** The command that runs one case again in Node. */
+/** Returns the command that runs one case again in Node. */
 export const commandOf = (backend: BackendName, label: string): string =>
   `npx ropewalk check --backend ${backend} --case "${label}"`;
 
-/** A report for the makers of the browser or the driver: Markdown. */
+/** Writes a report in Markdown for the makers of the browser or the driver. */
 export function toReport(runs: ReadonlyMap<BackendName, Run>): string {
   const lines = [`Browser: ${navigator.userAgent}`, `Address: ${location.href}`, ''];
   for (const [backend, { state, description, results, why }] of runs) {

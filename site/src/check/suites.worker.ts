@@ -1,4 +1,4 @@
-/** Runs conformance cases on a backend of this browser; the page only shows what comes back. @module */
+/** Runs conformance cases on a backend of this browser. The page only shows the results. @module */
 import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
 import {
   type CaseVerdict,
@@ -23,7 +23,7 @@ export interface Ended {
   readonly suite: string;
   readonly label: string;
   readonly verdict: CaseVerdict;
-  /** The operator that ran; none where the case is a call that must be refused before anything runs. */
+  /** The operator that ran. A case whose call must be refused before anything runs has none. */
   readonly op?: string;
   /** The element type of its first tensor. */
   readonly dtype?: string;
@@ -44,18 +44,18 @@ export interface Asked {
   /** The site's root. */
   readonly base: string;
   readonly backend: BackendName;
-  /** Cases whose line or suite has this text; all where it is empty. */
+  /** Only cases whose line or suite contains this text run. An empty text selects all cases. */
   readonly filter: string;
 }
 
-/** The element type of the tensor that an operator computes on. */
+/** Returns the element type of the tensor that an operator computes on. */
 function dtypeOf(plan: OpPlan): string {
   if (plan.op === 'rope') return plan.parts[0]!.x.dtype;
   const { x, q, a, values, logits, gate, out } = plan as unknown as Readonly<Record<string, { dtype?: string }>>;
   return [x, q, a, values, logits, gate, out].find((one) => typeof one?.dtype === 'string')?.dtype ?? '';
 }
 
-/** Every case of every suite, as `ropewalk check` has them. */
+/** Lists every case of every suite, the same as `ropewalk check`. */
 async function allCases(base: string): Promise<ConformanceCase[]> {
   const names = await suiteNames(base);
   const folders = await Promise.all(names.map((name) => fetchSuite(base, name)));
@@ -71,7 +71,7 @@ async function allCases(base: string): Promise<ConformanceCase[]> {
 let paused = false;
 
 const suites = {
-  /** Why a backend cannot open in this browser, or undefined when it can. */
+  /** Returns the reason why a backend cannot open in this browser, or undefined when it can. */
   async whyNot(name: BackendName): Promise<string | undefined> {
     return name === 'webnn' ? whyNotWebnn() : BACKENDS.find((entry) => entry.name === name)!.whyNot();
   },
@@ -83,8 +83,8 @@ const suites = {
   /**
    * Runs cases to the end.
    *
-   * @param tell - called about ten times a second
-   * @throws when the device is lost: that case and those after it have no result
+   * @param tell - is called about ten times a second
+   * @throws when the device is lost; the current case and the later ones then have no result
    */
   async run({ base, backend: name, filter }: Asked, tell: (told: Told) => void): Promise<void> {
     const needle = filter.toLowerCase();
@@ -99,7 +99,7 @@ const suites = {
       name: backend.name,
       allocate: (dtype, shape) => backend.allocate(dtype, shape),
       whyNot: (asked) => {
-        plan ??= asked; // a case's first call says what it tests
+        plan ??= asked; // the first call of a case shows what it tests
         return backend.whyNot(asked);
       },
       run: (asked) => {

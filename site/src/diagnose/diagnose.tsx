@@ -1,4 +1,4 @@
-/** Diagnose: from the dumps of a kernel to what it did wrong. @module */
+/** The page Diagnose finds the mistake of a kernel from its dumps. @module */
 import '../shell/shell.js';
 import './diagnose.css';
 import { proxy } from 'comlink';
@@ -16,7 +16,7 @@ import type { Asked, Form, Kernel, Listed, Meant, Report, Role } from './diagnos
 import { Maps } from './maps.js';
 import { ReportView } from './report.js';
 
-/** Golden cases whose models can be chosen; a config.json says any other. */
+/** The golden cases whose models the user can choose. Any other model needs its config.json. */
 const MODELS: Readonly<Record<string, string>> = {
   'llama-2-half': 'Llama 2, Mistral, Qwen 1 (HuggingFace): half, base 10000',
   'llama-2-interleaved': 'Llama 2 (ggml, the original): interleaved, base 10000',
@@ -53,7 +53,7 @@ numpy.savez('dump.npz', x=x, y=y, positions=positions)`;
 const isKind = (text: string): text is Meant['kind'] => ['model', 'text', 'nothing'].includes(text);
 const isModel = (text: string): text is string => Object.hasOwn(MODELS, text);
 
-/** Which role an array's name suggests. */
+/** Returns the role that an array's name suggests. */
 function roleOf({ name }: Listed): Role | undefined {
   const word = name.toLowerCase().replace(/^.*[./]/, '');
   if (/pos/.test(word)) return 'positions';
@@ -63,7 +63,7 @@ function roleOf({ name }: Listed): Role | undefined {
   return undefined;
 }
 
-/** The roles that are open, by the names of the arrays. */
+/** Guesses the roles that the user has not chosen from the names of the arrays. */
 function guess(arrays: readonly Listed[], chosen: Readonly<Partial<Record<Role, string>>>) {
   const roles: Partial<Record<Role, string>> = {};
   for (const role of Object.keys(ROLES) as Role[]) {
@@ -149,7 +149,7 @@ function Diagnose() {
     } catch (error) {
       if (mine !== run.current) return;
       setFailure(error);
-      // A worker that died answers nothing more; the next run opens another.
+      // A worker that died does not answer any more, so the next run starts a new one.
       if (!(error instanceof Error && error.name === 'RopewalkError')) stop();
     } finally {
       if (mine === run.current) setDone(undefined);

@@ -1,4 +1,4 @@
-/** Reads dumps, diagnoses, and keeps the heads for the pictures. The page only shows what comes back. @module */
+/** Reads dumps, diagnoses them, and keeps the heads for the pictures. The page only shows the results. @module */
 
 import { layerOf, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
 import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
@@ -23,11 +23,11 @@ import { readGguf } from '../shared/model-files.js';
 
 /** An array of a dropped file. */
 export interface Listed {
-  /** `dump.npz:x`, or the file where it has no names. */
+  /** The file and the name, such as `dump.npz:x`, or only the file if it has no names. */
   readonly id: string;
-  /** The array's name, or the file's without extension, from which the page guesses the role. */
+  /** The array's name, or the file's name without extension. The page guesses the role from it. */
   readonly name: string;
-  /** `f32 [6, 4, 128]`, or the bytes of a raw file. */
+  /** The type and shape, such as `f32 [6, 4, 128]`, or the size of a raw file. */
   readonly words: string;
   readonly raw: boolean;
 }
@@ -80,13 +80,13 @@ export interface BugWords {
 /** The content of the page. */
 export interface Report {
   readonly verdict: Diagnosis['verdict'];
-  /** Whether another layout gives a known bug, so that it is open whether the kernel is right. */
+  /** Says whether another layout gives a known bug. Then it is not certain that the kernel is right. */
   readonly unsettled: boolean;
   readonly lines: readonly string[];
   /** The source of the expectation, in words. */
   readonly from: string | undefined;
   readonly json: string;
-  /** Each entry is a known bug, or two at once. There are several if the input cannot tell them apart. */
+  /** Each entry is one known bug or a pair of them. There are several entries if the input cannot tell them apart. */
   readonly bugs: readonly (readonly BugWords[])[];
   /** The bug of an example, and a sentence about its model. */
   readonly example: { readonly bug: BugWords; readonly about: string } | undefined;
@@ -94,13 +94,13 @@ export interface Report {
   readonly seq: number;
   readonly heads: number;
   readonly headDim: number;
-  /** The number of pairs of the rotation that y is compared with; 0 without one. */
+  /** The number of pairs of the rotation that y is compared with, or 0 without a rotation. */
   readonly pairs: number;
-  /** The record that y is compared with: the expected one, or the one that was found. */
+  /** The record that y is compared with: the expected one, or the one that the diagnosis found. */
   readonly against: 'expected' | 'found' | undefined;
-  /** Radians a position by pair; null where a pair does not turn or its frequency is not known. */
+  /** Radians per position for each pair. It is null if a pair does not turn or its frequency is not known. */
   readonly frequencies: { readonly found: readonly (number | null)[]; readonly expected?: readonly (number | null)[] };
-  /** Where the worst element is, so that the page shows that head first. */
+  /** The place of the worst element. The page shows that head first. */
   readonly worst: { readonly batch: number; readonly head: number; readonly seq: number } | undefined;
   /** x.npy and positions.npy of the next input, as a zip. */
   readonly next: Uint8Array | undefined;
@@ -110,12 +110,12 @@ export interface Report {
 export interface HeadMap {
   readonly rows: number;
   readonly columns: number;
-  /** By row: the position on each axis. */
+  /** The position of each row, on each axis. */
   readonly positions: readonly string[];
   readonly y: Float64Array;
   readonly expected: Float64Array | undefined;
   readonly x: Float64Array;
-  /** By pair: how much farther y is turned than expected, in radians; NaN where a pair has no length. */
+  /** The angle in radians by which each pair of y is turned too far. It is NaN if a pair has no length. */
   readonly turn: Float64Array | undefined;
 }
 
@@ -157,7 +157,7 @@ function shapeOf(text: string): number[] {
   return text.split(',').map((part) => wholeOf(part, 'shape', 1)!);
 }
 
-/** A whole number that a field has; undefined where it is empty. */
+/** Reads a whole number from a field. An empty field gives undefined. */
 function wholeOf(text: string, field: string, low: number): number | undefined {
   if (text.trim() === '') return undefined;
   const value = Number(text);
@@ -234,7 +234,7 @@ async function expectedOf(
   }
   const tokens = wholeOf(context, 'context', 1);
   const ggufs = files.filter(({ name }) => /\.gguf$/i.test(name));
-  // Tables that arguments name are dropped beside them; they are read before, as the reader does not wait.
+  // The user drops the tables that arguments name. They are read first, because the reader is synchronous.
   const tables = files.filter(({ name }) => text.includes(JSON.stringify(name)));
   const bytes = new Map(
     await Promise.all(tables.map(async (file) => [file.name, new Uint8Array(await file.arrayBuffer())] as const)),
@@ -255,7 +255,9 @@ async function expectedOf(
 let shown: ReadHeads | undefined;
 
 const kernel = {
-  /** The arrays of some files. A file that cannot be read is a problem, and the others are still listed. */
+  /**
+   * Lists the arrays of files. A file that cannot be read is reported as a problem, and the others are still listed.
+   */
   async list(files: readonly File[]): Promise<{ arrays: Listed[]; problems: string[] }> {
     const arrays: Listed[] = [];
     const problems: string[] = [];
@@ -282,9 +284,9 @@ const kernel = {
   },
 
   /**
-   * Diagnoses.
+   * Diagnoses a kernel from its arrays.
    *
-   * @param tell - called about ten times a second with the share that is done
+   * @param tell - is called about ten times a second with the share that is done
    */
   async run(asked: Asked, tell: (done: number) => void): Promise<Report> {
     const { observation, expected, from, example } = await taskOf(asked);
@@ -297,7 +299,7 @@ const kernel = {
       },
     });
     const { found, layout, named, verdict, next, worst } = result;
-    // Without an expectation, y is shown against the record that was found, if it has the positions that were given.
+    // Without an expectation, y is compared with the record of the diagnosis, if that has the user's positions.
     const record = expected ?? (found.positions[0]?.asGiven ? found.expected : undefined);
     const read = readHeads({ ...observation, layout: layout.layout }, record);
     shown = read;
@@ -326,7 +328,7 @@ const kernel = {
     };
   },
 
-  /** One head of the last diagnosis: `most` tokens from `start`. */
+  /** Returns one head of the last diagnosis: at most `most` tokens from `start`. */
   head(batch: number, head: number, start: number, most: number): HeadMap | undefined {
     if (!shown) return undefined;
     const { seq, heads, headDim, x, y, right, pairs, positions, numAxes, batch: batches } = shown;
@@ -353,7 +355,7 @@ const kernel = {
     };
   },
 
-  /** By head and token of a batch: the root of the mean squared error. */
+  /** Returns the root mean square error of each head and token of a batch. */
   overview(batch: number, start: number, most: number): Float64Array | undefined {
     if (!shown?.right) return undefined;
     const { seq, heads, headDim, y, right } = shown;
@@ -370,7 +372,7 @@ const kernel = {
   },
 };
 
-/** Angles between the pairs of y and those that are expected, in (−π, π]. */
+/** Returns the angles between the pairs of y and the expected pairs, in (−π, π]. */
 function turnOf(
   y: Float64Array,
   expected: Float64Array,

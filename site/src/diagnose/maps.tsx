@@ -1,4 +1,4 @@
-/** The heads of a diagnosis as pictures: where the error is, how large, and which way the pairs turned. @module */
+/** Draws the heads of a diagnosis: the place and size of the error, and the turns of the pairs. @module */
 import { useEffect, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -17,14 +17,14 @@ const VIEWS = {
 type View = keyof typeof VIEWS;
 const isView = (text: string): text is View => Object.hasOwn(VIEWS, text);
 
-/** Tokens that a map shows at once. */
+/** The number of tokens that a map shows at once. */
 const TOKENS = 256;
-/** Errors this many powers of ten below the largest value are drawn as none. */
+/** Errors that are this many powers of ten below the largest value are not drawn. */
 const DECADES = 9;
 
 const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(4))) : `${value}`);
 
-/** The largest magnitude, and the cell that has it; a value that is not finite is larger than any. */
+/** Finds the largest magnitude and its cell. A value that is not finite counts as the largest. */
 function largest(values: ArrayLike<number>): { most: number; at: number } {
   let [most, at] = [0, 0];
   for (let n = 0; n < values.length; n++) {
@@ -42,7 +42,7 @@ function valuesOf(view: View, map: HeadMap): Float64Array {
   return y.map((value, n) => value - expected![n]!);
 }
 
-/** Powers of ten above the smallest that is drawn. */
+/** Returns each error in powers of ten above the smallest error that is drawn. */
 function decadesOf(error: Float64Array, unit: number): Float64Array {
   return error.map((value) => (value === 0 ? 0 : Math.max(0, DECADES + Math.log10(Math.abs(value) / unit))));
 }
@@ -115,7 +115,7 @@ function TurnMap({ map, pairs, start }: { readonly map: HeadMap; readonly pairs:
   );
 }
 
-/** A number as a select where there are few, else as a field. */
+/** A choice of a number: a list if there are few numbers, otherwise a field. */
 function Index(props: {
   readonly label: string;
   readonly count: number;

@@ -1,4 +1,4 @@
-/** A diagnosis in words, with its bugs, frequencies and files. @module */
+/** Shows a diagnosis in words, with its bugs, frequencies and files. @module */
 import { useMemo } from 'preact/hooks';
 import { Chart, type Series } from '../shared/chart.js';
 import { CopyButton, download } from '../shared/copy.js';
@@ -21,7 +21,7 @@ interface Section {
   readonly lines: readonly string[];
 }
 
-/** The report's lines as the verdict, remarks about it, and sections. */
+/** Splits the report's lines into the verdict, remarks about it, and sections. */
 function sectionsOf(lines: readonly string[]): { head: string; remarks: readonly string[]; sections: Section[] } {
   const [first, ...rest] = lines.join('\n').split('\n\n');
   const [head = '', ...remarks] = first!.split('\n');
@@ -110,13 +110,13 @@ function Frequencies({ frequencies: { found, expected } }: Pick<Report, 'frequen
   );
 }
 
-/** All of a diagnosis but its pictures. */
+/** The whole diagnosis without its pictures. */
 export function ReportView({ report }: { readonly report: Report }) {
   const { lines, json, bugs, example, from, next, verdict, unsettled } = report;
   const { head, remarks, sections } = sectionsOf(lines);
   const [word, kind] = VERDICTS[verdict];
   const text = `${lines.join('\n')}\n`;
-  // For a kernel that is only less precise, these are no bugs.
+  // A kernel that is only less precise has no bug to name.
   const named = verdict === 'known bug' || verdict === 'partly right' ? bugs : [];
   const only = verdict === 'known bug' && named.length === 1 ? named[0] : undefined;
   return (

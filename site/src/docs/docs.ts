@@ -1,4 +1,4 @@
-/** Docs: the pages are HTML already; this adds search, copy buttons, and examples that run. @module */
+/** Adds search, copy buttons and running examples to the pages of Docs, which are already HTML. @module */
 import '../shell/shell.js';
 import './docs.css';
 import type MiniSearch from 'minisearch';
@@ -15,10 +15,10 @@ function element<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** Results that are shown. */
+/** The number of results that the page shows. */
 const MOST = 12;
 
-/** The search: its index is fetched when the field is first used, and kept for use without a network. */
+/** Adds the search. Its index is fetched when the field is first used, and the service worker caches it. */
 function addSearch(place: HTMLElement): void {
   const input = element('input', { type: 'search', placeholder: 'Search the docs', id: 'docs-q' });
   const results = element('ul', { className: 'docs-results' });
@@ -51,7 +51,7 @@ function addSearch(place: HTMLElement): void {
     }
     try {
       const found = (await load()).search(asked) as unknown as Found[];
-      if (input.value.trim() !== asked) return; // the user has typed on
+      if (input.value.trim() !== asked) return; // the user has typed more
       status.textContent = `${found.length} sections found`;
       results.replaceChildren(
         ...found.slice(0, MOST).map(({ id, page, title }) => {
@@ -109,10 +109,10 @@ function addCopy(block: HTMLElement): void {
   block.append(button);
 }
 
-/** A minute is more than any example takes. */
+/** No example takes as long as a minute. */
 const MOST_MS = 60_000;
 
-/** Where lines break is the console's, and no part of what an example prints. */
+/** Removes white space, because consoles break lines at different places. */
 const unbroken = (text: string | null): string => (text ?? '').replace(/\s+/g, '');
 
 function addRun(block: HTMLElement): void {

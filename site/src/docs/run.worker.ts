@@ -1,10 +1,10 @@
-/** Runs one example of the docs; what it prints goes to the page. @module */
+/** Runs one example of the docs and sends its output to the page. @module */
 import { EXAMPLES } from 'virtual:examples';
 
-/** As Node quotes: in what the text has not. */
+/** Quotes a text as Node does: in double quotes if it contains a single quote. */
 const quoted = (text: string): string => (text.includes("'") ? `"${text}"` : `'${text}'`);
 
-/** A value in the words of Node's console, for what examples print. */
+/** Formats a value as Node's console does. It covers the values that examples print. */
 function shown(value: unknown, inside = false): string {
   if (typeof value === 'string') return inside ? quoted(value) : value;
   if (Object.is(value, -0)) return '-0';

@@ -1,4 +1,4 @@
-/** How the docs are searched: the same where the index is made and where it is read. @module */
+/** The search options of the docs, which the build of the index and the page share. @module */
 import type { Options } from 'minisearch';
 
 /** A section of a page, as a result shows it. */
@@ -10,15 +10,15 @@ export interface Found {
   readonly title: string;
 }
 
-/** Words of questions, which are no words of a page: "half vs interleaved" asks for the other two. */
+/** Words of questions that the search ignores: in "half vs interleaved" only the other two words matter. */
 const LEFT_OUT = new Set(
   'a an and are between can difference do does for how i in is it my of on or the to versus vs what when which with'.split(
     ' ',
   ),
 );
 /**
- * How much the sections of a page, or of a folder, weigh where not 1: the glossary explains a word; records and the API
- * reference mention every word.
+ * The weight of the sections of a page or a folder. Default: 1. The glossary explains words, so it weighs more; records
+ * and the API reference mention every word, so they weigh less.
  */
 const WEIGHTS: Readonly<Record<string, number>> = {
   glossary: 3,
@@ -28,7 +28,7 @@ const WEIGHTS: Readonly<Record<string, number>> = {
   api: 0.3,
 };
 
-/** Options of MiniSearch. */
+/** The options of MiniSearch. */
 export const DOCS_SEARCH: Options = {
   fields: ['title', 'page', 'text'],
   storeFields: ['title', 'page'],

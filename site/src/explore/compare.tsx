@@ -1,4 +1,4 @@
-/** Compare: two models, or two peers' readings of one. @module */
+/** The tab Compare shows the differences of two models, or of two peers' readings of one model. @module */
 import { PEERS, type RopeComparison } from '@ropewalk/dialects';
 import { useEffect, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
@@ -10,7 +10,7 @@ import { layerRanges, type Source, whole } from './model.js';
 import { type Call, ModelSelect } from './parts.js';
 import type { Apart, Compared } from './rope.worker.js';
 
-/** Who reads a model's figures. */
+/** The readers of a model's figures. */
 const READERS: Readonly<Record<string, string>> = {
   float64: 'exact, in float64',
   'hf-f32': "transformers' arithmetic, f32",
@@ -19,10 +19,10 @@ const READERS: Readonly<Record<string, string>> = {
 };
 const isReader = (text: string): text is string => Object.hasOwn(READERS, text);
 
-/** Angles are compared up to the longer context, within these. */
+/** Angles are compared up to the longer context, but within these limits. */
 const [LEAST, MOST] = [4096, 2 ** 20];
 
-/** Radians that are drawn darkest: the rounding of f32 at an angle of 0.01. */
+/** The smallest angle in radians that is drawn: the rounding of f32 at an angle of 0.01. */
 const FAINTEST = 1e-9;
 
 const small = (value: number): string =>
@@ -120,7 +120,7 @@ function Parting(props: {
   );
 }
 
-/** NMSE of a random vector, at positions. */
+/** The table of the NMSE of a random vector at some positions. */
 function Errors({ nmse }: Pick<RopeComparison, 'nmse'>) {
   return (
     <p>
@@ -134,8 +134,8 @@ function Errors({ nmse }: Pick<RopeComparison, 'nmse'>) {
 /**
  * The tab Compare.
  *
- * @param sources - models of the list and dropped ones
- * @param a - the model that is explored
+ * @param sources - the models of the list and the dropped models
+ * @param a - the current model
  */
 export function Compare(props: {
   readonly a: Source;

@@ -1,4 +1,4 @@
-/** Convert: one layer's RoPE in the words of every peer. @module */
+/** The tab Convert writes one layer's RoPE as the arguments of every peer. @module */
 import type { Conversion } from '@ropewalk/dialects';
 import { writeNpy } from '@ropewalk/formats';
 import { useEffect, useState } from 'preact/hooks';
@@ -10,10 +10,10 @@ import type { Read } from './model.js';
 import { type Call, Count } from './parts.js';
 import type { Converted } from './rope.worker.js';
 
-/** 128 MB of cos and sin for a head of 128. */
+/** This many rows are 128 MB of cos and sin for a head of 128. */
 const MAX_ROWS = 2 ** 17;
 
-/** JSON with each list of numbers in one line. */
+/** Writes JSON with each list of numbers on one line. */
 function jsonOf(value: unknown, indent = ''): string {
   if (Array.isArray(value)) return `[${value.map((item) => jsonOf(item, indent)).join(', ')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
@@ -69,7 +69,7 @@ function Words({ conversion }: { readonly conversion: Conversion }) {
 /**
  * The tab Convert.
  *
- * @param read - the model, for names and heads that peers ask for
+ * @param read - the model, whose names and heads some peers need
  */
 export function Convert(props: {
   readonly spec: RopeSpec;

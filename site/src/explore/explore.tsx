@@ -1,4 +1,4 @@
-/** Explore: the RoPE that a model really has. @module */
+/** The page Explore shows the RoPE of a model. @module */
 import '../shell/shell.js';
 import './explore.css';
 import { render } from 'preact';
@@ -24,7 +24,7 @@ const TABS = { explore: 'Explore', compare: 'Compare', convert: 'Convert', expor
 const isTab = (text: string): text is keyof typeof TABS => text in TABS;
 const PUBLISHED: readonly Source[] = MODELS.map(({ id }) => published(id)!);
 
-/** Bytes for people. */
+/** Writes a number of bytes in words. */
 const size = (bytes: number): string =>
   bytes < 10_000
     ? `${whole(bytes)} bytes`
@@ -34,7 +34,7 @@ const size = (bytes: number): string =>
         ? `${(bytes / 1e6).toFixed(1)} MB`
         : `${(bytes / 1e9).toFixed(1)} GB`;
 
-/** Where the figures come from, and what was read. */
+/** Shows the source of the figures and the files that were read. */
 function From({ source }: { readonly source: Source }) {
   const { from, url, opened, config } = source;
   return (

@@ -1,4 +1,4 @@
-/** Export: a layer's RoPE as an ONNX model. @module */
+/** The tab Export writes a layer's RoPE as an ONNX model. @module */
 import { useState } from 'preact/hooks';
 import type { RopeSpec } from 'ropewalk';
 import { useAddress } from '../shared/address.js';
@@ -23,7 +23,7 @@ const ANGLES = {
   f32: 'computed in f32, as most exporters do',
   f64: 'computed in f64',
 } as const;
-/** Tables in the file take 8 bytes a pair and position. */
+/** The longest context, because tables in the file take 8 bytes per pair and position. */
 const MAX_CONTEXT = 2 ** 20;
 
 const keyOf =
@@ -34,7 +34,7 @@ const keyOf =
 /**
  * The tab Export.
  *
- * @param title - of the model in the file: `RoPE of …, layers …`
+ * @param title - the title of the model in the file, such as `RoPE of …, layers …`
  */
 export function Export(props: {
   readonly spec: RopeSpec;

@@ -1,9 +1,9 @@
-/** A model's layers as a strip, the groups of layers with the same RoPE, and what one of them has. @module */
+/** Shows a model's layers as a strip, the groups of layers with the same RoPE, and the facts of one group. @module */
 import { effectiveRope, type LayerGroup } from '@ropewalk/dialects';
 import type { RopeSpec } from 'ropewalk';
 import { layerRanges, scalingWords, whole } from './model.js';
 
-/** Layers side by side, colored by group, and the choice of a group. */
+/** Shows the layers side by side, colored by group, and lets the user choose a group. */
 export function Layers(props: {
   readonly groups: readonly LayerGroup[];
   readonly chosen: number;
@@ -53,7 +53,7 @@ const PAIRING_WORDS = {
   'interleaved-to-half': 'reads interleaved, writes halves',
 } as const;
 
-/** The facts of one RoPE. */
+/** The list of facts of one RoPE. */
 export function Facts({ spec }: { readonly spec: RopeSpec }) {
   const { rotaryDim, rotaryOffset, headDim, attentionFactor, invFreq } = effectiveRope(spec);
   const turn = (f: number): string => (f > 1e-20 ? `${whole((2 * Math.PI) / f)} tokens` : 'does not turn');

@@ -1,4 +1,4 @@
-/** A model that was chosen or dropped, and its layers. @module */
+/** Describes a chosen or dropped model and its layers. @module */
 
 import { ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
 import { groupLayers, type LayerGroup, type ModelRope, modelTypeOf } from '@ropewalk/dialects';
@@ -6,37 +6,37 @@ import type { RopeSpec } from 'ropewalk';
 import { COPIES, MODELS } from './models.js';
 import type { Opened } from './rope.worker.js';
 
-/** A model of the list, or a dropped one; its RoPE may depend on the tokens in use. */
+/** A model of the list, or a dropped one. Its RoPE may depend on the number of tokens in use. */
 export interface Source {
-  /** In the address and in lists. */
+  /** The id of the model in the address and in lists. */
   readonly id: string;
-  /** Where its figures come from, for people. */
+  /** The source of its figures, in words. */
   readonly from: string;
   readonly url?: string;
   /** The content of the files. Undefined for a model of the list. */
   readonly opened?: Opened;
-  /** Fields of its config.json; undefined for a GGUF. */
+  /** The fields of its config.json. Undefined for a GGUF. */
   readonly config?: unknown;
   /**
    * Reads its RoPE.
    *
-   * @param context - tokens in use; undefined for what its reader assumes
+   * @param context - the number of tokens in use. Default: what the model's reader assumes
    */
   readonly read: (context: number | undefined) => Read;
 }
 
-/** A model's RoPE, as one record for all or layer by layer. */
+/** A model's RoPE, as one record for all layers or layer by layer. */
 export interface Read {
   readonly rope: ModelRope | RopeSpec;
   readonly architecture: string;
   readonly numLayers: number;
   readonly maxContext: number | undefined;
   readonly notes: readonly string[];
-  /** Layers that have the same RoPE, type and window. */
+  /** The groups of layers that have the same RoPE, type and window. */
   readonly groups: readonly LayerGroup[];
-  /** The names of its kind for `convert`. */
+  /** The names of the model's family for `convert`. */
   readonly names: { readonly modelType?: string; readonly architecture?: string };
-  /** Heads of q and k, where the file says them for all layers. */
+  /** The heads of q and k, if the file has one number for all layers. */
   readonly heads: number | undefined;
   readonly kvHeads: number | undefined;
 }
@@ -110,7 +110,7 @@ export function dropped(opened: Opened): Source {
   };
 }
 
-/** `0–3, 8`: layers, counted from 0. */
+/** Writes layers, counted from 0, as ranges such as `0–3, 8`. */
 export function layerRanges(layers: readonly number[]): string {
   const parts: string[] = [];
   for (let i = 0; i < layers.length; ) {
@@ -123,7 +123,7 @@ export function layerRanges(layers: readonly number[]): string {
   return `${layers.length === 1 ? 'layer' : 'layers'} ${words}`;
 }
 
-/** The scaling rule and its parameters in one line. */
+/** Describes the scaling rule and its parameters in one line. */
 export function scalingWords({ scaling, freqFactors }: RopeSpec): string {
   const { kind, ...rest } = scaling ?? { kind: 'none' as const };
   const fields = Object.entries({ ...rest, freqFactors }).filter(([, value]) => value !== undefined);

@@ -1,16 +1,16 @@
 /**
  * The models of the page: the fields of their config.json that decide their RoPE, and the counts of heads, as published.
  *
- * models.json has no figure of ours. Each was read from a copy of the file that a public repository keeps, at the commit
- * below; two are `quoted` in public source code and documentation. mlc-llm calls models by short names, which we matched
- * to models of the hub. It also adds a `rope_scaling` to GPT-J, which is left out here, as are all fields that RoPE does
- * not need. `layer_types` is cut to its first period.
+ * None of the figures in models.json is our own. Each was read from a copy of the file in a public repository at the
+ * commit below; two are `quoted` in public source code and documentation. mlc-llm uses short names, which we matched to
+ * models of the hub. It also adds a `rope_scaling` to GPT-J, which is left out here, like all fields that RoPE does not
+ * need. `layer_types` is cut to its first period.
  *
  * @module
  */
 import models from './models.json' with { type: 'json' };
 
-/** Repositories that keep copies of config.json files. */
+/** The repositories that contain copies of config.json files. */
 export const COPIES = {
   aiconfigurator: {
     name: 'ai-dynamo/aiconfigurator@095f58a',
@@ -25,11 +25,11 @@ export const COPIES = {
 
 /** A model as its config.json describes it. */
 export interface PublishedModel {
-  /** As on the hub. */
+  /** The name of the model on the hub. */
   readonly id: string;
-  /** Where its config.json was read. */
+  /** The repository from which its config.json was read. */
   readonly copy: keyof typeof COPIES;
-  /** Fields of config.json. */
+  /** The fields of config.json. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 

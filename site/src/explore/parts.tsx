@@ -1,4 +1,4 @@
-/** Parts of several tabs. @module */
+/** Components that several tabs use. @module */
 import type { Remote } from 'comlink';
 import type { Source } from './model.js';
 import type { Ropes } from './rope.worker.js';
@@ -6,7 +6,7 @@ import type { Ropes } from './rope.worker.js';
 /** Calls the page's worker. */
 export type Call = <R>(task: (ropes: Remote<Ropes>) => Promise<R>) => Promise<R>;
 
-/** A model of the list, by who made it, or a dropped one. */
+/** A choice among the models of the list, grouped by their makers, and the dropped models. */
 export function ModelSelect(props: {
   readonly label: string;
   readonly value: string;
@@ -36,7 +36,7 @@ export function ModelSelect(props: {
   );
 }
 
-/** A whole number that the user types; others leave it as it was. */
+/** A field for a whole number. Any other input leaves the number unchanged. */
 export function Count(props: {
   readonly label: string;
   readonly value: number | undefined;

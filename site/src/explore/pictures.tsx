@@ -1,4 +1,4 @@
-/** Pictures of a RoPE: wavelengths, cos and sin, q·k by distance, and the effect of scaling rules. @module */
+/** Draws a RoPE: its wavelengths, cos and sin, q·k by distance, and the effect of scaling rules. @module */
 import { effectiveRope } from '@ropewalk/dialects';
 import { useMemo } from 'preact/hooks';
 import type { RopeScaling, RopeSpec } from 'ropewalk';
@@ -9,16 +9,16 @@ import { HeatMap } from '../shared/heat-map.js';
 import { Slider } from '../shared/slider.js';
 import { whole } from './model.js';
 
-/** Positions of the heat map, and distances of the curve of q·k. */
+/** The number of positions of the heat map and of distances of the curve of q·k. */
 const ROWS = 96;
 const DISTANCES = 400;
-/** The context of models that do not say theirs. */
+/** The context of models that do not state one. */
 const ASSUMED_CONTEXT = 4096;
 
 const PARTS = { cos: 'cos', sin: 'sin' } as const;
 const isPart = (text: string): text is keyof typeof PARTS => text in PARTS;
 
-/** The same RoPE without scaling. */
+/** Returns the same RoPE without scaling. */
 const unscaled = (spec: RopeSpec): RopeSpec => ({
   ...spec,
   scaling: { kind: 'none' },
@@ -26,11 +26,11 @@ const unscaled = (spec: RopeSpec): RopeSpec => ({
   attentionFactor: undefined,
 });
 
-/** Tokens a turn; null for a pair that does not turn. */
+/** Returns the tokens per turn of each pair, or null for a pair that does not turn. */
 const wavelengths = (invFreq: Float64Array): (number | null)[] =>
   Array.from(invFreq, (f) => (f > 1e-20 ? (2 * Math.PI) / f : null));
 
-/** The context that the rules of a scaling start from. */
+/** Returns the original context, from which the rules of a scaling start. */
 export function originalContext({ scaling }: RopeSpec, maxContext: number | undefined): number {
   return scaling && 'originalContext' in scaling ? scaling.originalContext : (maxContext ?? ASSUMED_CONTEXT);
 }
@@ -72,7 +72,7 @@ function Wavelengths({ spec, context }: { readonly spec: RopeSpec; readonly cont
   );
 }
 
-/** q·k of two vectors whose pairs all have the same length and direction, divided by its value without rotation. */
+/** Returns q·k of two vectors whose pairs are all equal, divided by the value without rotation. */
 function scoreAt(distance: number, { invFreq, axisOfPair, headDim, rotaryDim, attentionFactor }: Own): number {
   let sum = headDim / 2 - rotaryDim / 2; // dimensions that do not rotate
   for (let j = 0; j < invFreq.length; j++)
@@ -166,7 +166,7 @@ function CosSin({ spec, context }: { readonly spec: RopeSpec; readonly context: 
   );
 }
 
-/** The rules that need nothing of a model but its original context and a factor. */
+/** The scaling rules that need only the original context of a model and a factor. */
 const RULES: Readonly<Record<string, (factor: number, original: number) => RopeScaling>> = {
   linear: (factor) => ({ kind: 'linear', factor }),
   'dynamic NTK': (factor, original) => ({
@@ -259,7 +259,7 @@ function Rules({ spec, original }: { readonly spec: RopeSpec; readonly original:
 /**
  * The pictures of one layer's RoPE.
  *
- * @param maxContext - tokens the model can take; undefined where it does not say
+ * @param maxContext - the number of tokens that the model can take; undefined if it does not state one
  */
 export function Pictures({ spec, maxContext }: { readonly spec: RopeSpec; readonly maxContext: number | undefined }) {
   const context = maxContext ?? ASSUMED_CONTEXT;

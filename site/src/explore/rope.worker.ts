@@ -1,4 +1,4 @@
-/** Reads dropped files, compares, converts and exports, because each takes longer than a frame. @module */
+/** Reads dropped files, compares, converts and exports in a worker, because each takes longer than a frame. @module */
 import {
   type ComparedSide,
   type Conversion,
@@ -24,12 +24,12 @@ import { expose } from 'comlink';
 import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
 import { counted, readGguf } from '../shared/model-files.js';
 
-/** The content of a model's files that RoPE needs. */
+/** The parts of a model's files that RoPE needs. */
 export type Opened = {
   readonly file: string;
   readonly bytesRead: number;
   readonly bytes: number;
-  /** The facts of the headers of weights. Undefined without weights. */
+  /** The facts from the headers of the weights. Undefined without weights. */
   readonly weights?: { readonly tensors: number; readonly parameters: number; readonly types: readonly string[] };
 } & (
   | { readonly kind: 'json'; readonly json: unknown }
@@ -49,24 +49,24 @@ export interface Side {
     readonly names: Pick<ConvertOptions, 'modelType' | 'architecture'>;
     readonly heads: number | undefined;
   };
-  /** Who reads it: an arithmetic, or a peer whose arguments it is written in, as Convert does, and read back. */
+  /** The reader: an arithmetic, or a peer. For a peer the model is converted to the peer's arguments and read back. */
   readonly as: string;
 }
 
-/** A comparison, and how far angles are apart in each of its groups. */
+/** A comparison with the differences of the angles in each of its groups. */
 export interface Compared extends ModelComparison {
   readonly positions: readonly number[];
-  /** For each group `[positions, pairs]`, radians in [0, π]; undefined where a side does not rotate. */
+  /** For each group `[positions, pairs]`, in radians in [0, π]. It is undefined if a side does not rotate. */
   readonly apart: readonly (Apart | undefined)[];
 }
 
-/** Computes the angles between the two sides' rotations of a pair. */
+/** The angles between the two sides' rotations of each pair. */
 export interface Apart {
   readonly pairs: number;
   readonly angles: Float64Array;
 }
 
-/** A peer's words for a RoPE, or why it has none. */
+/** A peer's arguments for a RoPE, or the reason why it has none. */
 export type Converted = { readonly peer: string; readonly about: string } & (
   | { readonly conversion: Conversion }
   | { readonly refusal: string }
@@ -82,7 +82,7 @@ export interface Exported {
   readonly context: number;
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  /** `2 RotaryEmbedding`. */
+  /** The number of nodes of each operator, such as `2 RotaryEmbedding`. */
   readonly nodes: readonly string[];
   readonly precision: readonly AnglePrecision[];
 }
@@ -103,7 +103,7 @@ async function openGguf(files: readonly File[]): Promise<Opened> {
       parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
       types: [...new Set(tensors.map(({ type }) => type))],
     },
-    metadata: new Map([...metadata].filter(([key]) => !key.startsWith('tokenizer.'))), // megabytes of vocabulary
+    metadata: new Map([...metadata].filter(([key]) => !key.startsWith('tokenizer.'))), // the vocabulary takes megabytes
     tensors: tensors.map(({ name }) => ({ name })),
     factors,
   };
@@ -140,13 +140,13 @@ async function openJson(config: File, files: readonly File[]): Promise<Opened> {
 }
 
 /**
- * Cosines and sines of text tokens, as a recipe's peer computes them.
+ * Computes the cosines and sines of text tokens as the recipe's peer does.
  *
- * A scaling that the peer lacks becomes factors, one a pair, as compareRope does it.
+ * A scaling that the peer lacks becomes one factor per pair, as in compareRope.
  */
 function tableOf(spec: RopeSpec, recipe: TableRecipe, tokens: readonly number[]): RopeTable {
   const { numAxes } = effectiveRope(spec);
-  // A text token has the same position on every axis, and 0 on ggml's fourth.
+  // A text token has the same position on every axis, but 0 on ggml's fourth axis.
   const positions = Array.from({ length: numAxes }, (_, axis) => tokens.map((p) => (axis === 3 ? 0 : p))).flat();
   const plan = (one: RopeSpec): RopeTable => planRope({ ...one, positions, recipe, tableDtype: 'f64' }).table;
   try {
@@ -170,7 +170,7 @@ function apartOf(a: RopeTable, b: RopeTable): Apart {
   return { pairs, angles };
 }
 
-/** A side with its RoPE in a peer's words and back. */
+/** Reads a side. For a peer it converts the RoPE to the peer's arguments and back. */
 function readAs({ read, as }: Side, context: number | undefined): ComparedSide {
   const peer = PEERS.find(({ name }) => name === as);
   if (!peer) return { rope: read.rope, recipe: as as TableRecipe };
@@ -187,7 +187,7 @@ function readAs({ read, as }: Side, context: number | undefined): ComparedSide {
 }
 
 const worker = {
-  /** Reads a model's files: a JSON, a GGUF or its parts, a folder; of weights only the headers. */
+  /** Reads a model's files: a JSON, a GGUF or its parts, or a folder. It reads only the headers of weights. */
   async open(files: readonly File[]): Promise<Opened> {
     const jsons = files.filter(({ name }) => /\.json$/i.test(name));
     const config =
@@ -203,7 +203,7 @@ const worker = {
     );
   },
 
-  /** Compares two sides, layer by layer, and their angles at positions up to `last`. */
+  /** Compares two sides layer by layer, with their angles at positions up to `last`. */
   compare(sideA: Side, sideB: Side, context: number | undefined, last: number): Compared {
     const [a, b] = [readAs(sideA, context), readAs(sideB, context)];
     const compared = compareModels(a, b, [1, 40, 8192, 131072]);
@@ -219,7 +219,7 @@ const worker = {
     return { ...compared, positions, apart };
   },
 
-  /** A RoPE in the words of every peer. */
+  /** Converts a RoPE to the arguments of every peer. */
   convert(spec: RopeSpec, options: ConvertOptions): readonly Converted[] {
     return PEERS.map(({ name, about }) => {
       try {

@@ -1,4 +1,4 @@
-/** Generate: a language model in this page. @module */
+/** The page Generate runs a language model in the browser. @module */
 import '../shell/shell.js';
 import './generate.css';
 import { type ChatMessage, type Generation, mebibytes } from '@ropewalk/model';
@@ -47,7 +47,7 @@ function Memory({ looked }: { readonly looked: Looked }) {
   );
 }
 
-/** A number that the user sets. */
+/** A field for a number. */
 function Field(props: {
   readonly label: string;
   readonly value: number;
@@ -112,7 +112,7 @@ function Generate() {
   const worker = useRef<Helper<Models> | undefined>(undefined);
   useEffect(() => () => worker.current?.end(), []);
 
-  /** A worker; a fresh one after the last has died, with which its model is gone. */
+  /** Calls the worker. If the last worker has died, it starts a new one, and the loaded model is lost. */
   const call = <R,>(task: Parameters<Helper<Models>['call']>[0]): Promise<R> => {
     worker.current ??= helper<Models>(new Worker(new URL('./model.worker.ts', import.meta.url), { type: 'module' }));
     return worker.current.call(task) as Promise<R>;

@@ -1,4 +1,4 @@
-/** Loads a model and generates: the page only shows what comes back. @module */
+/** Loads a model and generates text. The page only shows the results. @module */
 import {
   type ChatMessage,
   fetchModelFiles,
@@ -14,9 +14,9 @@ import { expose } from 'comlink';
 import { BACKENDS } from 'ropewalk';
 import { breath } from '../shared/breath.js';
 
-/** Where a model comes from. */
+/** The source of a model. */
 export type Source =
-  /** The model in the box; the site's root. */
+  /** The bundled model, with the site's root. */
   | { readonly kind: 'box'; readonly base: string }
   | { readonly kind: 'files'; readonly files: readonly File[] }
   /** The address of a GGUF file, or of a folder in HuggingFace's form. */
@@ -25,21 +25,21 @@ export type Source =
 /** The engine that runs it. */
 export interface How {
   readonly backend: 'cpu' | 'webgpu';
-  /** Tokens of the context. */
+  /** The length of the context, in tokens. */
   readonly context: number;
 }
 
-/** A model that was looked at; nothing of it is in memory. */
+/** A model whose headers were read. Its weights are not in memory. */
 export interface Looked {
   readonly architecture: string;
   readonly layers: number;
   readonly vocabulary: number;
-  /** The longest context that the model knows. */
+  /** The longest context of the model. */
   readonly maxContext: number;
   readonly memory: ModelMemory;
 }
 
-/** A model that is loaded. */
+/** A loaded model. */
 export interface Loaded {
   readonly backend: string;
   readonly hasChat: boolean;
@@ -60,7 +60,7 @@ async function filesOf(source: Source): Promise<ModelFiles> {
   return fetchModelFiles(source.kind === 'address' ? source.address : `${source.base}data/marline/model-q8_0.gguf`);
 }
 
-/** Ends loading when the headers are read. */
+/** This value ends loading after the headers. */
 const ENOUGH = Symbol('enough');
 
 let model: Model | undefined;
@@ -68,12 +68,12 @@ let files: ModelFiles | undefined;
 let stop = new AbortController();
 
 const models = {
-  /** Why a backend cannot open in this browser, or undefined when it can. */
+  /** Returns the reason why a backend cannot open in this browser, or undefined when it can. */
   async whyNot(name: How['backend']): Promise<string | undefined> {
     return BACKENDS.find((entry) => entry.name === name)!.whyNot();
   },
 
-  /** Reads the headers of a model, and says what memory it would take. What was loaded before is freed. */
+  /** Reads the headers of a model and returns the memory that it would take. It frees the model loaded before. */
   async look(source: Source, { backend, context }: How): Promise<Looked> {
     model?.dispose();
     model = undefined;
@@ -94,7 +94,7 @@ const models = {
     return looked!;
   },
 
-  /** Loads the model that was looked at last. */
+  /** Loads the model that `look` read last. */
   async load({ backend, context }: How, onProgress: (progress: LoadProgress) => void): Promise<Loaded> {
     model?.dispose();
     model = undefined;
@@ -111,7 +111,7 @@ const models = {
     return { backend: model.backend, hasChat: model.tokenizer.chatTemplate !== undefined };
   },
 
-  /** Generates; `onText` gets pieces of the text and the tokens so far. */
+  /** Generates text. `onText` gets pieces of the text and the number of tokens so far. */
   async generate({ prompt, ...options }: Wish, onText: (text: string, tokens: number) => void): Promise<Generation> {
     stop = new AbortController();
     let text = '';

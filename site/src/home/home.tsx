@@ -1,4 +1,4 @@
-/** Home: what Ropewalk is, a head that turns, and a door for each kind of user. @module */
+/** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
 import '../shell/shell.js';
 import './home.css';
 import { CASES, KNOWN_BUGS } from 'virtual:figures';
@@ -11,7 +11,7 @@ import { BASE } from '../shell/base.js';
 
 const HEAD_DIM = 16;
 const LAST = 128;
-/** Pairs of different lengths, so that dials are told apart. */
+/** The pairs have different lengths, so that the dials look different. */
 const X = Float64Array.from({ length: HEAD_DIM }, (_, i) => Math.cos(2.4 * i + 0.5) * (1 - i / 40));
 
 const VERIFY = `npx ropewalk harness cuda -o my_rope.cu   # or c, torch, triton, ggml, aclnn …

@@ -1,4 +1,8 @@
-/** The model in the box, as it is and with the heads of q and k turned the wrong way: both write on from one prompt. @module */
+/**
+ * Continues a prompt with the bundled model, either as it is or with the heads of q and k in the wrong order.
+ *
+ * @module
+ */
 
 import { permutedRows } from '@ropewalk/dialects/internal/models';
 import { parseSafetensors } from '@ropewalk/formats';
@@ -6,10 +10,12 @@ import { generate, loadModel, type Model } from '@ropewalk/model';
 import { expose } from 'comlink';
 import { breath } from '../shared/breath.js';
 
-/** Rows of a head, as config.json of the model says. */
+/** The number of rows of a head, from the model's config.json. */
 const HEAD_DIM = 32;
 
-/** Puts the rows of q and k in the order of interleaved pairs, in place: what a conversion does that forgets to say so. */
+/**
+ * Reorders the rows of q and k in place for interleaved pairs, like a conversion that does not record the new order.
+ */
 function turnHeads(bytes: Uint8Array): void {
   const file = parseSafetensors(bytes, 'model.safetensors');
   const order = permutedRows(HEAD_DIM, 'interleaved');
@@ -39,10 +45,10 @@ async function load(base: string, wrong: boolean): Promise<Model> {
 
 const babble = {
   /**
-   * Writes on from a prompt, greedily.
+   * Continues a prompt greedily.
    *
    * @param base - the site's root
-   * @param wrong - whether the heads are turned the wrong way
+   * @param wrong - whether the rows of the heads are in the wrong order
    */
   async write(base: string, wrong: boolean, prompt: string, onText: (text: string) => void): Promise<void> {
     const model = await load(base, wrong);

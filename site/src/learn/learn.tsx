@@ -1,4 +1,4 @@
-/** Learn: RoPE in ten minutes, by things that move. @module */
+/** The page Learn explains RoPE in ten minutes with moving figures. @module */
 import '../shell/shell.js';
 import './learn.css';
 import { KNOWN_BUGS } from 'virtual:figures';
@@ -16,11 +16,11 @@ import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Babble } from './babble.worker.js';
 
-/** Two vectors of one pair, as a query and a key have them. */
+/** One pair of a query and one of a key. */
 const Q = Float64Array.of(0.9, 0.25);
 const K = Float64Array.of(0.55, -0.7);
 
-/** One pair of a query and a key: their product depends on the distance alone. */
+/** Shows that the product of a query pair and a key pair depends only on their distance. */
 function Distance() {
   const [m, setM] = useState(9);
   const [n, setN] = useState(6);
@@ -105,7 +105,7 @@ function Pairings() {
 
 const PROMPT = 'It was a dark night, and the ship';
 
-/** The model in the box, twice. */
+/** Shows the text of the bundled model with the right and with the wrong pairs. */
 function Babbling() {
   const [right, setRight] = useState('');
   const [wrong, setWrong] = useState('');

@@ -1,4 +1,4 @@
-/** The museum of wrong kernels: what each known bug does to a head, and where it was reported. @module */
+/** The museum of wrong kernels shows the effect of each known bug on a head, and the threads that report it. @module */
 import '../shell/shell.js';
 import './museum.css';
 import { render } from 'preact';
@@ -13,7 +13,7 @@ import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Exhibit, MuseumWorker, Picture } from './museum.worker.js';
 
-/** The same value as in the worker. Importing it would run the worker's code here. */
+/** This is the same value as in the worker. An import would run the worker's code here. */
 const DECADES = 3;
 
 /** The names of the steps of a rotation. */
@@ -28,7 +28,7 @@ const STEPS: Readonly<Record<string, readonly string[]>> = {
   norm: ['normalize'],
   'whole heads': ['rotate', 'head', 'all'],
 };
-/** Nothing is chosen. */
+/** The entry of a list that selects everything. */
 const ALL = ['', 'all'] as const;
 
 const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(2))) : 'infinity');
@@ -37,7 +37,7 @@ const percent = (share: number): string => {
   return `${share < 0.01 ? 'less than 1' : Math.round(100 * share)} % of y is off by 1 % or more`;
 };
 
-/** The picture of a bug, made when it comes near the window. */
+/** The picture of a bug. It is computed when it comes near the window. */
 function Frame({ worker, id }: { readonly worker: Helper<MuseumWorker>; readonly id: string }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [near, setNear] = useState(false);

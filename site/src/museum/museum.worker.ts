@@ -1,4 +1,4 @@
-/** The catalogue of known bugs, and a run of each. @module */
+/** Lists the catalogue of known bugs, and runs each of them. @module */
 import { CAUSES, type Cause, MUTANTS, readHeads } from '@ropewalk/diagnose';
 import { mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { expose } from 'comlink';
@@ -12,11 +12,11 @@ export interface Exhibit {
   readonly threads: readonly string[];
   /** The property of models that the bug needs. Undefined if it shows with every rotation. */
   readonly needs: string | undefined;
-  /** Steps of the rotation that it changes. */
+  /** The steps of the rotation that the bug changes. */
   readonly steps: readonly string[];
 }
 
-/** Errors this many powers of ten below the largest are drawn as none. */
+/** Errors that are this many powers of ten below the largest are not drawn. */
 const DECADES = 3;
 
 /** The errors of one head, token by dimension, in powers of ten above the smallest error that is drawn. */
@@ -26,14 +26,14 @@ export interface Picture {
   readonly columns: number;
   readonly model: string;
   readonly about: string;
-  /** The largest error; Infinity where y is not finite. */
+  /** The largest error, or Infinity if y is not finite. */
   readonly most: number;
   /** The share of y's elements, in all heads, that are off by 1 % or more. */
   readonly share: number;
 }
 
 const museum = {
-  /** Every entry, cause by cause. */
+  /** Lists every entry, grouped by cause. */
   catalogue(): Exhibit[] {
     return MUTANTS.map((mutant) => {
       const { id, cause, does, threads, needs } = mutant;
@@ -41,7 +41,7 @@ const museum = {
     });
   },
 
-  /** Runs a bug, and takes the head with the largest error. */
+  /** Runs a bug and returns the head with the largest error. */
   picture(id: string): Picture {
     const { observation, expected, from, about } = mutantExample(MUTANTS.find((mutant) => mutant.id === id)!);
     const { batch, seq, heads, headDim, y, right } = readHeads(observation, expected);

@@ -1,10 +1,10 @@
-/** State that lives in the address, so that a view can be sent to somebody. @module */
+/** Keeps state in the address, so that a user can send a view to somebody. @module */
 import { useEffect, useState } from 'preact/hooks';
 
 const pending = new URLSearchParams(location.search);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Browsers refuse more than about three changes of the address a second. */
+/** Writes the address after a delay, because browsers refuse more than about three changes a second. */
 function write(): void {
   clearTimeout(timer);
   timer = setTimeout(() => {
@@ -13,7 +13,7 @@ function write(): void {
   }, 300);
 }
 
-/** Reads a key of the address, whose value a person may have typed. */
+/** Reads a key of the address. A person may have typed its value. */
 export const fromAddress = (key: string): string | null => pending.get(key);
 
 /** Sets or removes a key of the address. */
@@ -24,11 +24,11 @@ export function toAddress(key: string, value: string | undefined): void {
 }
 
 /**
- * A text in the address.
+ * Keeps a text in the address.
  *
- * @param key - its name there
- * @param initial - its value where the address does not have it; it is then not written
- * @param valid - which texts may be taken from the address; others become `initial`
+ * @param key - the name in the address
+ * @param initial - the value when the address does not have the key; this value is never written there
+ * @param valid - the texts that are accepted from the address; others become `initial`
  */
 export function useAddress(key: string, initial: string): [string, (value: string) => void];
 export function useAddress<T extends string>(
@@ -50,9 +50,9 @@ export function useAddress(
 }
 
 /**
- * A number in the address.
+ * Keeps a number in the address.
  *
- * @param range - what is out of it, or is no number, becomes `initial`
+ * @param range - a value outside of it, or one that is not a number, becomes `initial`
  */
 export function useAddressNumber(
   key: string,

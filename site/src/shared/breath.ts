@@ -1,6 +1,6 @@
-/** Lets a worker hear its page. @module */
+/** Lets a worker receive messages of its page during a long task. @module */
 
-/** The next task: messages that wait are heard before it. */
+/** Waits for the next task. Waiting messages are handled before it. */
 export function breath(): Promise<void> {
   const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {

@@ -1,10 +1,14 @@
-/** Line, point and bar charts, by uPlot. A chart is a canvas: its caption must say in words what it shows. @module */
+/**
+ * Draws line, point and bar charts with uPlot. A chart is a canvas, so its caption must describe it in words.
+ *
+ * @module
+ */
 import 'uplot/dist/uPlot.min.css';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { color, useTheme } from './colors.js';
 
-/** A value of an axis or the legend; uPlot rounds to three decimals, also on axes that go below. */
+/** Writes a value of an axis or the legend. uPlot itself rounds to three decimals even for smaller values. */
 function figure(value: number | null): string {
   if (value === null) return '–';
   const size = Math.abs(value);
@@ -16,23 +20,23 @@ function figure(value: number | null): string {
 /** One row of values of a chart. */
 export interface Series {
   readonly label: string;
-  /** As many as the chart's `x`; null where there is none. */
+  /** As many values as the chart's `x`. A missing value is null. */
   readonly values: ArrayLike<number | null>;
   readonly as?: 'line' | 'points' | 'bars';
-  /** A dashed line. */
+  /** Draws the line dashed. */
   readonly dashed?: boolean;
 }
 
-/** uPlot gives null for ticks without a label. */
+/** Writes the labels of ticks. uPlot passes null for a tick without a label. */
 const ticks = (_: uPlot, splits: readonly (number | null)[]): string[] =>
   splits.map((at) => (at === null ? '' : figure(at)));
 
 /**
- * A chart as wide as its place.
+ * A chart that is as wide as its container.
  *
- * @param x - ascending
- * @param logX, logY - logarithmic axes: values of 0 and below are not drawn
- * @param label - what it shows, for screen readers
+ * @param x - the ascending values of the x axis
+ * @param logX, logY - make the axes logarithmic; values of 0 and below are then not drawn
+ * @param label - describes the chart for screen readers
  */
 export function Chart(props: {
   readonly x: ArrayLike<number>;

@@ -1,10 +1,10 @@
-/** A choice of one among several, as a list that opens. @module */
+/** A drop-down list. @module */
 import { useId } from 'preact/hooks';
 
 /**
- * A labelled list.
+ * A drop-down list with a label.
  *
- * @param of - the values: with their words as a record or as pairs, or their own words
+ * @param of - the values with their labels, as a record or as pairs, or values that are their own labels
  */
 export function Choice<T extends string>(props: {
   readonly label: string;
@@ -21,7 +21,7 @@ export function Choice<T extends string>(props: {
     : (Object.entries(of) as [T, string][]);
   const id = useId();
   return (
-    // A label around both would have the words of every choice in it.
+    // A label around both would contain the words of every choice.
     <div class="field">
       <label for={id}>{label}</label>
       <select id={id} value={value} disabled={disabled} onChange={(event) => onChange(event.currentTarget.value as T)}>

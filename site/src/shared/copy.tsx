@@ -1,11 +1,11 @@
-/** Text that can be copied, and files that can be saved. @module */
+/** Lets users copy texts and save files. @module */
 import { useState } from 'preact/hooks';
 
-/** A button that copies a text and says so. */
+/** A button that copies a text and then confirms it. */
 export function CopyButton({ text, label = 'Copy' }: { readonly text: string; readonly label?: string }) {
   const [said, setSaid] = useState('');
   const copy = (): void => {
-    // Not there on pages that are neither https nor localhost.
+    // Pages that are neither https nor localhost have no clipboard.
     Promise.resolve(navigator.clipboard?.writeText(text) ?? Promise.reject()).then(
       () => setSaid('Copied'),
       () => setSaid('Select it by hand'),

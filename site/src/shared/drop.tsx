@@ -1,8 +1,8 @@
-/** Files from the user: dropped, a folder too, or chosen with the keyboard. @module */
+/** Takes files from the user: dropped files and folders, or files chosen with the keyboard. @module */
 import type { ComponentChildren } from 'preact';
 import { useId, useState } from 'preact/hooks';
 
-/** Files of a dropped folder, at any depth; the browser gives each folder's entries in parts. */
+/** Lists the files of a dropped folder at any depth. The browser returns each folder's entries in parts. */
 async function filesOf(entry: FileSystemEntry): Promise<File[]> {
   if (entry.isFile) return [await new Promise<File>((done, fail) => (entry as FileSystemFileEntry).file(done, fail))];
   const reader = (entry as FileSystemDirectoryEntry).createReader();
@@ -14,7 +14,7 @@ async function filesOf(entry: FileSystemEntry): Promise<File[]> {
   }
 }
 
-/** Reads the files of a drop. Items are read before the first wait, because the browser empties them after the event. */
+/** Reads the files of a drop. It reads the items before the first await, because the browser then empties them. */
 async function dropped(transfer: DataTransfer): Promise<File[]> {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (entries.length === 0) return [...transfer.files];
@@ -22,11 +22,11 @@ async function dropped(transfer: DataTransfer): Promise<File[]> {
 }
 
 /**
- * A place to drop files on, with a button that chooses them.
+ * An area for dropped files, with a button that chooses files.
  *
- * @param label - what to drop, such as `config.json, a GGUF or a safetensors folder`
- * @param onFiles - called with at least one file
- * @param onError - called where a dropped folder cannot be read
+ * @param label - describes the files, such as `config.json, a GGUF or a safetensors folder`
+ * @param onFiles - is called with at least one file
+ * @param onError - is called when a dropped folder cannot be read
  */
 export function Drop(props: {
   readonly label: string;

@@ -1,11 +1,11 @@
-/** Error messages on the page. @module */
+/** Shows error messages on the page. @module */
 
-/** An error in words: a RopewalkError's sentence, or what the browser says. */
+/** Returns the words of an error: a RopewalkError's sentence, or the browser's message. */
 export function wordsOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** A failure that the page goes on after; `next` says what to do. Nothing while there is none. */
+/** Shows a failure after which the page still works. `next` says what to do. Without an error it shows nothing. */
 export function Failure({ error, next }: { readonly error: unknown; readonly next?: string }) {
   return (
     <div role="alert">

@@ -1,11 +1,11 @@
-/** A heat map on a canvas: a cell a value, and the value under the pointer or the arrow keys in words. @module */
+/** A heat map on a canvas, with the value under the pointer or the arrow keys in words. @module */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { color, useTheme } from './colors.js';
 
-/** How values become colors: from nothing to much, or from negative by zero to positive. */
+/** The scale of the colors: from zero to large values, or from negative values through zero to positive ones. */
 export type HeatScale = 'magnitude' | 'signed';
 
-/** Rows × columns, row by row. */
+/** The values, row by row. */
 export interface HeatValues {
   readonly values: ArrayLike<number>;
   readonly rows: number;
@@ -30,7 +30,7 @@ const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, numb
   ],
 };
 
-/** Rows and columns that a key goes on. */
+/** The rows and columns by which a key moves. */
 const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
   ArrowUp: [-1, 0],
   ArrowDown: [1, 0],
@@ -47,7 +47,7 @@ function rampAt(ramp: (typeof RAMPS)[HeatScale], t: number): readonly [number, n
 }
 
 /**
- * Draws values on a canvas, a pixel each; what is not finite has the theme's color for errors.
+ * Draws each value as one pixel on a canvas. Values that are not finite get the theme's color for errors.
  *
  * @param limit - the value at the end of the ramp. Default: the largest magnitude
  */
@@ -73,10 +73,10 @@ export function drawHeat(
 /**
  * A heat map.
  *
- * @param values - rows × columns, row by row; what is not finite is drawn in the theme's color for errors
+ * @param values - rows × columns, row by row; values that are not finite get the theme's color for errors
  * @param limit - the value at the end of the ramp. Default: the largest magnitude
- * @param label - what it shows, for screen readers
- * @param wordsOf - a cell in words, for the line below
+ * @param label - describes the map for screen readers
+ * @param wordsOf - describes a cell in words, for the line below the map
  */
 export function HeatMap(props: {
   readonly values: ArrayLike<number>;

@@ -1,8 +1,8 @@
-/** Headers of model files that the user gave. For workers. @module */
+/** Reads the headers of the user's model files. Workers use it. @module */
 import { type ByteSource, type GgufModel, ggufModelOf, partsOf } from '@ropewalk/formats';
 import { byteSource } from '@ropewalk/model';
 
-/** A file that counts what is read of it. */
+/** Wraps a file to count the bytes that are read. */
 export function counted(file: File, count: { bytes: number }): ByteSource {
   const source = byteSource(file, file.name);
   return {

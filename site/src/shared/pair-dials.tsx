@@ -1,19 +1,19 @@
-/** One head as its pairs: the cells of the head, and each pair as a dial that turns with the position. @module */
+/** Shows one head as cells, and each of its pairs as a dial that turns with the position. @module */
 import './pair-dials.css';
 import { rotated } from './rotate.js';
 
-/** A color for each pair, of equal lightness. */
+/** Returns a color for each pair. All colors have the same lightness. */
 const hue = (j: number, pairs: number): string => `oklch(0.66 0.14 ${Math.round((360 * j) / pairs + 30)})`;
 
-/** The dimensions of pair j. */
+/** Returns the dimensions of pair j. */
 export const pairOf = (j: number, dim: number, pairing: 'half' | 'interleaved'): readonly [number, number] =>
   pairing === 'half' ? [j, j + dim / 2] : [2 * j, 2 * j + 1];
 
 /**
  * A head before and after its rotation.
  *
- * @param x - the head as it was, `[head_dim]`
- * @param pairing - which dimensions turn together
+ * @param x - the head before the rotation, `[head_dim]`
+ * @param pairing - says which dimensions turn together
  */
 export function PairDials(props: {
   readonly x: Float64Array;

@@ -1,13 +1,13 @@
-/** RoPE of one head by the float64 reference: what the pictures draw. @module */
+/** Computes RoPE of one head with the float64 reference, for the pictures. @module */
 import { bindRope, type PlanRopeOptions, planRope, tensorFrom, zeros } from 'ropewalk';
 import { runReference } from 'ropewalk/reference';
 
 /**
  * Rotates one head.
  *
- * @param x - `[head_dim]`
+ * @param x - the head, `[head_dim]`
  * @param position - a whole number
- * @returns `[head_dim]`, fresh
+ * @returns a new array, `[head_dim]`
  */
 export function rotated(
   x: Float64Array,

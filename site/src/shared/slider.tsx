@@ -4,7 +4,7 @@ import { useId } from 'preact/hooks';
 /**
  * A slider.
  *
- * @param words - the value as people read it, where the slider's own number is another
+ * @param words - the value in words, if it differs from the slider's number
  */
 export function Slider(props: {
   readonly label: string;
@@ -18,7 +18,7 @@ export function Slider(props: {
   const { label, value, min, max, step, words = String(value), onInput } = props;
   const id = useId();
   return (
-    // A label around both would name the <output>, and leave the slider without a name.
+    // A label around both would name the <output> and leave the slider without a name.
     <div class="field">
       <span>
         <label for={id}>{label}</label> <output for={id}>{words}</output>

@@ -1,12 +1,12 @@
-/** Tabs: arrow keys move, as screen readers expect. @module */
+/** Tabs that arrow keys switch, as users of screen readers expect. @module */
 import type { ComponentChildren } from 'preact';
 import { useId } from 'preact/hooks';
 
 /**
- * A list of tabs and the panel of the one that is chosen.
+ * A list of tabs, and the panel of the chosen tab.
  *
- * @param tabs - id → label
- * @param panel - draws the chosen one
+ * @param tabs - the label of each tab, by id
+ * @param panel - draws the panel of the chosen tab
  */
 export function Tabs<T extends string>(props: {
   readonly label: string;

@@ -1,6 +1,6 @@
-/** Links to public threads. A link is no request. @module */
+/** Shows links to public threads. The page sends no request to them itself. @module */
 
-/** Threads such as `ggml-org/llama.cpp#7481`, one link each. */
+/** Shows a link for each thread, such as `ggml-org/llama.cpp#7481`. */
 export function Threads({ threads }: { readonly threads: readonly string[] }) {
   return (
     <>

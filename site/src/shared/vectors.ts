@@ -1,9 +1,13 @@
-/** The golden vectors of the site, one zip a suite, as the folders that the suites read. Works in workers too. @module */
+/**
+ * Fetches the site's golden vectors, one zip for each suite, as folders that suites read. Workers use it too.
+ *
+ * @module
+ */
 import type { VectorFolder } from '@ropewalk/oracle';
 import { unzipSync } from 'fflate';
 import { RopewalkError } from 'ropewalk';
 
-/** A folder of files in memory. */
+/** Makes a folder from files in memory. */
 function folderOf(name: string, files: Readonly<Record<string, Uint8Array>>): VectorFolder {
   const below = new Map<string, Record<string, Uint8Array>>();
   for (const [path, bytes] of Object.entries(files)) {
@@ -32,7 +36,7 @@ async function fetched(url: string): Promise<Response> {
 }
 
 /**
- * Names the suites that are files.
+ * Lists the names of the suites whose vectors are files.
  *
  * @param base - the site's root, `BASE` of shell/base.ts
  */

@@ -1,18 +1,18 @@
-/** Workers: everything heavy runs in one, and a worker that dies is said. @module */
+/** Starts workers, in which all heavy work runs, and reports when a worker dies. @module */
 import { type Remote, wrap } from 'comlink';
 
 /** A worker and the functions that it exposes. */
 export interface Helper<T> {
-  /** Calls what the worker exposes; a call rejects when the worker dies. */
+  /** Calls a function of the worker. The call rejects when the worker dies. */
   call<R>(task: (remote: Remote<T>) => Promise<R>): Promise<R>;
-  /** Ends it: what runs in it is lost. */
+  /** Stops the worker. Its running calls are lost. */
   end(): void;
 }
 
 /**
  * Starts a worker.
  *
- * @param worker - made where a bundler sees its file:
+ * @param worker - the worker, made with a literal address, so that a bundler finds its file:
  *   `new Worker(new URL('./suites.worker.ts', import.meta.url), { type: 'module' })`
  */
 export function helper<T>(worker: Worker): Helper<T> {
@@ -21,7 +21,7 @@ export function helper<T>(worker: Worker): Helper<T> {
   const died = new Promise<never>((_, reject) => {
     end = reject;
   });
-  died.catch(() => undefined); // said by the calls that wait
+  died.catch(() => undefined); // the waiting calls report it
   worker.addEventListener('error', (event) => {
     event.preventDefault();
     end(

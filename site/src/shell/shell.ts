@@ -18,7 +18,7 @@ button.addEventListener('click', () => {
   try {
     localStorage.setItem('theme', dataset.theme);
   } catch {
-    // Kept for this page only.
+    // The browser stores nothing, so the choice holds only for this page.
   }
   label();
   dispatchEvent(new Event('themechange'));
@@ -35,6 +35,6 @@ if (import.meta.env.PROD && 'serviceWorker' in navigator)
       await navigator.serviceWorker.register(`${BASE}sw.js`);
       (await navigator.serviceWorker.ready).active?.postMessage('keep data');
     } catch {
-      // Not on this host, or not allowed: the page works, but not offline.
+      // The host has no service worker or does not allow it. The page works, but not offline.
     }
   });

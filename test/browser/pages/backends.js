@@ -1,10 +1,10 @@
-/** Imported by pages: the backend that an address names. WebNN is watched: how often it computed, and what it gave. */
+/** Pages import this to open the backend that the address names. It also counts how often WebNN computes. */
 
-/** How many graphs WebNN was told to run, and what every f32 that is read from it is multiplied by. */
+/** The number of graphs that WebNN was told to run, and the factor for every f32 that is read from it. */
 export const watched = { dispatched: 0, scale: 1 };
 
 /**
- * What `ropewalk({ backend })` takes.
+ * Returns the value for `ropewalk({ backend })`.
  *
  * @param {string} name
  */

@@ -1,4 +1,4 @@
-/** Imported by pages: the cases of every suite, whose files are fetched from the site. */
+/** Pages import this to get the cases of every suite. It fetches their files from the site. */
 import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
 
 /**
@@ -26,10 +26,10 @@ async function open(name) {
   };
 }
 
-/** Every case of every suite. */
+/** Lists every case of every suite. */
 export async function allCases() {
   const vectors = [];
-  // One after another: Chromium refuses the requests of all folders at once.
+  // The folders are opened one after another, because Chromium refuses so many requests at once.
   for (const name of ['cann', 'flash-attn', 'ggml', 'huggingface', 'infiniop', 'llaisys', 'onnx', 'onnx-contrib'])
     vectors.push(await open(name));
   return [

@@ -1,19 +1,19 @@
 /**
- * Runs in a page, or in a worker of one: a large RoPE and large linears on two threads, each again and again until a
- * worker has certainly taken part or the pool has given up; every result is compared with one thread's, bit for bit.
- * Logs `{ before, after, one, operators: [{ name, rounds, withWorker, different }], sleeps }`.
+ * Runs in a page or in a page's worker. It computes a large RoPE and large linears on two threads, each repeatedly
+ * until a worker has certainly taken part or the pool has given up. It compares every bit with the result of one
+ * thread. It logs `{ before, after, one, operators: [{ name, rounds, withWorker, different }], sleeps }`.
  */
 import { ropewalk } from 'ropewalk';
 
-/** Jobs that were still held by another thread when this one had nothing left to claim. */
+/** The number of jobs that another thread still held when this one had nothing left to claim. */
 let held = 0;
 const instantiate = WebAssembly.instantiate;
 const watched = /** @type {any} */ (WebAssembly);
 /** @type {(module: WebAssembly.Module, imports: WebAssembly.Imports) => Promise<unknown>} */
 watched.instantiate = async (module, imports) => {
   const exports = /** @type {any} */ ((await instantiate(module, imports)).exports);
-  // The last argument is how often to look for the end of the job: after no look, 1 says that a worker has a chunk in
-  // hand.
+  // The last argument is the number of checks for the end of the job. With no check, the result 1 means that a worker
+  // holds a chunk.
   const work = (/** @type {number[]} */ ...words) => {
     const left = exports.work(...words.slice(0, -1), 0);
     held += left;
@@ -72,9 +72,9 @@ for (const [name, run] of Object.entries(operators)) {
     seen.rounds++;
     seen.withWorker = held > 0;
     if (got.length !== want.length || got.some((word, i) => word !== want[i])) seen.different++;
-    await new Promise((resolve) => setTimeout(resolve)); // workers start, and fail to, between tasks
+    await new Promise((resolve) => setTimeout(resolve)); // workers start or fail to start between tasks
   }
-  // Whatever became of the pool, the next result is right too.
+  // The next result must be right too, whatever happened to the pool.
   if ((await bits(many)).some((word, i) => word !== want[i])) seen.different++;
   found.push(seen);
 }

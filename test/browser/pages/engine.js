@@ -1,11 +1,10 @@
 /**
- * Runs in a page, bundled: loads the model that the address names with ONNX Runtime as its engine, and writes greedily.
- * Logs `{ text, dispatched }`, how often
- * WebNN computed beside it, or `{ error }`.
+ * Runs in a page, bundled. It loads the model that the address names with ONNX Runtime as its engine, and generates
+ * greedily. It logs `{ text, dispatched }` or `{ error }`; `dispatched` is the number of WebNN's computations.
  */
 import { fetchSource, generate, loadModel } from '@ropewalk/model';
 import { openOnnxWebEngine } from '@ropewalk/model-onnx';
-// @ts-expect-error -- it is among bench's packages, where the bundler finds it
+// @ts-expect-error -- the package is in bench/, where the bundler finds it
 import * as ort from 'onnxruntime-web/webgpu';
 
 const asked = new URLSearchParams(location.search);

@@ -1,7 +1,7 @@
 /**
- * Runs in a page: loads the model that the address names, as a user would, generates greedily, and logs
- * `{ backend, threads, description, tokens, text, logits,
- * dispatched }`; `logits` are those after the prompt, `dispatched` says how often WebNN computed.
+ * Runs in a page. It loads the model that the address names as a user would, generates greedily, and logs
+ * `{ backend, threads, description, tokens, text, logits, dispatched }`. `logits` are the ones after the prompt, and
+ * `dispatched` is the number of WebNN's computations.
  */
 
 import { fetchSource, generate, loadModel } from '@ropewalk/model';
@@ -15,8 +15,8 @@ const backend = await backendNamed(text('backend'));
 const simd = /** @type {'simd128' | 'auto'} */ (text('simd') || 'auto');
 const rw = await ropewalk({ backend, threads: Number(asked.get('threads') ?? 1), simd });
 
-// Each file once by its address, read as the server lets it be read, and once as a Blob, as a file that a user chose
-// would be.
+// Each file is either read from its address, as the server allows, or fetched into a Blob, which is like a file that a
+// user chose.
 const names = text('files').split(',');
 const files = new Map();
 for (const name of names) {

@@ -1,5 +1,5 @@
 /**
- * Runs in a page: what a page meets when it uses WebGPU, lost device included, and logs what came of it.
+ * Runs in a page. It does what a user of WebGPU does, also with a lost device, and logs the results.
  */
 import { ropewalk } from 'ropewalk';
 
@@ -40,7 +40,7 @@ else {
   const gpu = await turned({ backend: 'webgpu' });
   const different = gpu.y.filter((v, i) => Math.abs(v - (cpu.y[i] ?? NaN)) > 1e-6).length;
   const queued = gpu.rw.rope(gpu.x, [5, 131071], RoPE);
-  device?.destroy(); // the page's own way to lose a device; a driver's reset looks the same
+  device?.destroy(); // a page can lose its device this way; a reset of the driver looks the same
   const reading = await refusal(async () => queued.read());
   await device?.lost;
   const running = await refusal(async () => gpu.rw.rope(gpu.x, [5, 131071], RoPE));

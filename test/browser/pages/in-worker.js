@@ -1,6 +1,6 @@
 /**
- * Runs in a page: a module in a worker of its own, `module` of the address, or compute.js, which then starts the pool's
- * workers itself.
+ * Runs in a page. It starts a worker with the module that `module` in the address names. Default: compute.js, which
+ * then starts the pool's workers itself.
  */
 const { search } = location;
 const module = new URLSearchParams(search).get('module') ?? '/pages/compute.js';

@@ -1,6 +1,6 @@
 /**
- * Runs in a page, bundled: exports a RoPE as an ONNX model, reads it, finds the RoPE in it and runs it. Logs
- * `{ nodes, pairing, base, y }`.
+ * Runs in a page, bundled. It exports a RoPE as an ONNX model, reads the model, finds the RoPE in it and runs it. It
+ * logs `{ nodes, pairing, base, y }`.
  */
 import { importOnnx, parseOnnxModel, ropeModel, runImported, writeOnnxModel } from '@ropewalk/onnx';
 import { ropewalk, tensorFrom } from 'ropewalk';

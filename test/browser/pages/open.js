@@ -1,6 +1,6 @@
 /**
- * Runs in a page: opens the fastest backend, then asks for cpu. Logs `{ auto, cpu }`: capabilities, and the refusal or
- * ''.
+ * Runs in a page. It opens the fastest backend, then asks for cpu. It logs `{ auto, cpu }`: the capabilities, and the
+ * refusal or ''.
  */
 import { ropewalk } from 'ropewalk';
 

@@ -1,7 +1,7 @@
 /**
- * Runs in a page: exported graphs on the WebNN provider of onnxruntime-web alone, no node left to the CPU. Logs
- * `{ version, ropes, standard, primitives }`: of each RoPE that `ropeModel` writes its name and the largest error, or a
- * refusal; of the other operators, in each form, the golden cases `{ right, wrong, refused }`.
+ * Runs in a page. It runs exported graphs on the WebNN provider of onnxruntime-web, which may leave no node to the CPU.
+ * It logs `{ version, ropes, standard, primitives }`. Each RoPE of `ropeModel` has its name and the largest error or a
+ * refusal. The other operators have the golden cases `{ right, wrong, refused }` in each form.
  */
 import { ropeModel, writeOnnxModel } from '@ropewalk/onnx';
 import { goldenOperatorSuite, runCases } from '@ropewalk/oracle';
@@ -16,9 +16,9 @@ ort.env.wasm.numThreads = 1;
 const OPTIONS = {
   executionProviders: ['webnn'],
   logSeverityLevel: 4,
-  extra: { session: { disable_cpu_ep_fallback: '1' } }, // a node that WebNN does not take is an error
+  extra: { session: { disable_cpu_ep_fallback: '1' } }, // a node that WebNN cannot run is an error
 };
-// Where MLGraphBuilder refuses a graph, create() never settles, and a promise that nobody holds is rejected.
+// When MLGraphBuilder refuses a graph, create() never settles, and only an internal promise of the package rejects.
 let refuse = (/** @type {unknown} */ _reason) => {};
 addEventListener('unhandledrejection', (event) => {
   event.preventDefault();
@@ -35,7 +35,7 @@ const POSITIONS = [0, 1, 7, 33, 63];
 const reference = await ropewalk({ backend: 'reference' });
 
 /**
- * The largest error of a RoPE.
+ * Returns the largest error of a RoPE.
  *
  * @param {Required<Pick<import('@ropewalk/onnx').RopeModelOptions, 'spec' | 'form' | 'angles' | 'dtype' | 'layout'>>} options
  */

@@ -1,8 +1,8 @@
 /**
- * Runs in a page, bundled: `@huggingface/transformers` loads a folder at /models/ as its users would, and
- * writes greedily. Logs `{ text }`, or `{ error }`.
+ * Runs in a page, bundled. `@huggingface/transformers` loads a folder at /models/ as its users would, and generates
+ * greedily. The page logs `{ text }` or `{ error }`.
  */
-// @ts-expect-error -- it is among bench's packages, where the bundler finds it
+// @ts-expect-error -- the package is in bench/, where the bundler finds it
 import { env, pipeline } from '@huggingface/transformers';
 
 const asked = new URLSearchParams(location.search);
@@ -10,7 +10,7 @@ env.allowLocalModels = true;
 env.allowRemoteModels = false;
 env.localModelPath = '/models/';
 env.useBrowserCache = false;
-env.useWasmCache = false; // it would run scripts from blob: addresses
+env.useWasmCache = false; // the cache would run scripts from blob: addresses
 env.backends.onnx.wasm.wasmPaths = '/ort/';
 try {
   const device = asked.get('device');

@@ -1,6 +1,7 @@
 /**
- * Runs in a page or in a worker, bundled: what a user of WebNN meets, a lost context and what is too large included.
- * Logs what came of it; a page then has `globalThis.afterDeath`, for when the browser's GPU process has died.
+ * Runs in a page or in a worker, bundled. It does what a user of WebNN does, also with a lost context and with tensors
+ * that are too large, and logs the results. A page then has `globalThis.afterDeath`, which the test calls after the
+ * browser's GPU process has died.
  */
 import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
 import { ropewalk } from 'ropewalk';
@@ -25,7 +26,7 @@ const turned = async (backend) => {
   return { rw, x, y: await rw.rope(x, [5, 131071], RoPE).read() };
 };
 
-/** Opens WebNN once the browser has started its GPU process again: until then it refuses, and says so. */
+/** Opens WebNN after the browser has restarted its GPU process. Until then WebNN refuses to open. */
 const openWhenThere = async (tries = 600) => {
   for (; ; tries--) {
     try {
@@ -56,7 +57,7 @@ if (navigator.ml) {
   };
 }
 
-/** What a Content-Security-Policy has stopped: code from strings, other hosts. */
+/** The violations that the Content-Security-Policy stopped, such as code from strings and other hosts. */
 const blocked = /** @type {string[]} */ ([]);
 addEventListener('securitypolicyviolation', (event) => blocked.push(`${event.violatedDirective} ${event.blockedURI}`));
 
@@ -68,7 +69,7 @@ else {
   const webnn = await turned(await openWebnn());
   const different = webnn.y.filter((value, i) => Math.abs(value - (cpu.y[i] ?? NaN)) > 1e-6).length;
 
-  // 1 GiB kills the GPU process of every tab, although the browser says that it takes twice as much.
+  // 1 GiB kills the GPU process of every tab, although the browser says that it accepts twice as much.
   const before = created;
   const tooLarge = await refusal(() => webnn.rw.allocate('f32', [2 ** 28]));
   const asked = created - before;

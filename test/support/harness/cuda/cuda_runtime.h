@@ -1,4 +1,4 @@
-/* CUDA on the host, one thread after another: enough for the harness's kernel. Launches are rewritten to onHost(). */
+/* Runs the harness's CUDA kernel on the host, one thread after another. The test rewrites launches to onHost(). */
 #pragma once
 #include <cmath>
 #include <cstdlib>

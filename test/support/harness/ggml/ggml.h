@@ -1,4 +1,4 @@
-/* Declarations of ggml that the harness calls, for the library in node-llama-cpp, which comes without headers. */
+/* Declares the functions of ggml that the harness calls. The library in node-llama-cpp comes without headers. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

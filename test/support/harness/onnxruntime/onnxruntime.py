@@ -1,4 +1,4 @@
-"""What the harness calls of onnxruntime, over the ONNX Runtime of npm: Debian has none for Python. float32 only."""
+"""Implements the part of onnxruntime that the harness calls, in float32, on npm's package: Debian has no Python one."""
 import json
 import os
 import subprocess

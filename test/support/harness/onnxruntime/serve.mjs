@@ -1,9 +1,9 @@
-/** Runs ONNX models that onnxruntime.py sends: a line of JSON and bytes, there and back. */
+/** Runs ONNX models for onnxruntime.py. Each request and each answer is a line of JSON and bytes. */
 // @ts-nocheck: onnxruntime-node is a peer that npm ci does not bring
 import { readSync, writeSync } from 'node:fs';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 
-/** The next bytes of stdin; at its end the process ends. @param {number} count */
+/** Reads the next bytes of stdin. At its end the process exits. @param {number} count */
 function take(count) {
   const bytes = new Uint8Array(count);
   for (let at = 0; at < count; ) {
@@ -20,7 +20,7 @@ function line() {
   return text;
 }
 
-/** writeSync may write less than it is given. @param {Uint8Array} bytes */
+/** Writes all bytes, because writeSync may write only some of them. @param {Uint8Array} bytes */
 function write(bytes) {
   for (let at = 0; at < bytes.length; ) at += writeSync(1, bytes, at);
 }

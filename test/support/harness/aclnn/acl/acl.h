@@ -1,4 +1,5 @@
-/* What the harness calls of CANN, on the host: the two operators by their documentation, in the data's dtype. */
+/* Implements the part of CANN that the harness calls, on the host. The two operators follow their documentation and
+   compute in the data's dtype. */
 #pragma once
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,7 @@ inline aclTensor *aclCreateTensor(const int64_t *dims, uint64_t count, aclDataTy
 }
 inline int aclDestroyTensor(const aclTensor *tensor) { delete tensor; return 0; }
 
-/* out = x · cos + rotated(x) · sin, each head row with the tables' row of its token; x may be out. */
+/* Computes out = x · cos + rotated(x) · sin. Each head row uses the tables' row of its token. x may be out. */
 template <typename T> void rotateRows(const aclOpExecutor &e) {
   const int64_t dim = e.x->shape.back(), heads = e.x->shape[e.x->shape.size() - 2], half = dim / 2;
   int64_t rows = 1;

@@ -1,4 +1,4 @@
-"""What the harness uses of Triton, run on the CPU one program after another: Debian has no Triton."""
+"""Implements the part of Triton that the harness uses on the CPU, one program after another: Debian has no Triton."""
 from types import SimpleNamespace
 
 import torch
@@ -7,7 +7,7 @@ from . import language
 
 
 class Pointer:
-    """Elements of a tensor's memory, from where the tensor starts."""
+    """Points to elements of a tensor's memory, counted from the start of the tensor."""
 
     def __init__(self, memory, at=0):
         self.memory, self.at, self.dtype = memory, at, SimpleNamespace(element_ty=memory.dtype)
