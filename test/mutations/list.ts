@@ -198,7 +198,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ],
   ["cpu: a router's bias weighs", `${CPU}operators/route.ts`, '(best, (e) => scores[e]!)', '(best, (e) => ranks[e]!)'],
   ['cpu: linear without bias', `${ASSEMBLY}linear.ts`, 'let y = sum + biasOf(args, column);', 'let y = sum;'],
-  ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantised.ts`, 'less += count * <f64>least;', ''],
+  ['cpu: the offset of q4_K and q5_K lost', `${ASSEMBLY}quantized.ts`, 'less += count * <f64>least;', ''],
   ['cpu: one scale for 32 in q6_K', `${ASSEMBLY}blocks.ts`, '(unit << 1) + part), 192)', '(unit << 1)), 192)'],
   [
     'cpu: q5_K without its fifth bits',

@@ -157,7 +157,7 @@ export function layerNormTrial(
     outs: [1],
     plan: (t) => {
       const from = tensorAt(t, x === out ? 1 : t.length - 1);
-      return planLayerNorm(from, tensorAt(t, 0), bias && tensorAt(t, 2), eps, tensorAt(t, 1));
+      return planLayerNorm(from, tensorAt(t, 0), tensorAt(t, 1), { bias: bias && tensorAt(t, 2), eps });
     },
     error: (exact, n) => {
       const shift = bs?.[n % d] ?? 0;

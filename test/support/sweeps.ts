@@ -113,19 +113,22 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
     for (const weight of stored) {
       of(`rms_norm ${dtype} ${weight}`, 4, dtype, () => {
         const out = room(dtype, [3, 5]);
-        return { plan: planRmsNorm(x(dtype, [3, 5]), x(weight, [5], 2), 1e-6, out), outs: [out] };
+        return { plan: planRmsNorm(x(dtype, [3, 5]), x(weight, [5], 2), out, { eps: 1e-6 }), outs: [out] };
       });
       for (const bias of [undefined, ...stored]) {
         of(`layer_norm ${dtype} ${weight} ${bias}`, 4, dtype, () => {
           const out = room(dtype, [3, 5]);
-          const plan = planLayerNorm(x(dtype, [3, 5]), x(weight, [5], 2), bias && x(bias, [5], 3), 1e-6, out);
+          const plan = planLayerNorm(x(dtype, [3, 5]), x(weight, [5], 2), out, {
+            bias: bias && x(bias, [5], 3),
+            eps: 1e-6,
+          });
           return { plan, outs: [out] };
         });
         for (const lead of [[3], [2, 3], []]) {
           of(`linear ${dtype} ${weight} ${bias} [${lead}]`, 80, dtype, () => {
             const out = room(dtype, [...lead, 7]);
             return {
-              plan: planLinear(x(dtype, [...lead, 20]), x(weight, [7, 20], 2), bias && x(bias, [7], 3), out),
+              plan: planLinear(x(dtype, [...lead, 20]), x(weight, [7, 20], 2), out, { bias: bias && x(bias, [7], 3) }),
               outs: [out],
             };
           });
@@ -213,7 +216,7 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
           i % unit === 1 ? 0x20 + (i % 5) : (i * 37) & 0xff,
         );
         const out = room(dtype, [2, 3]);
-        return { plan: planLinear(x(dtype, [2, 64]), blocksFrom(format, bytes, [3, 64]), undefined, out), outs: [out] };
+        return { plan: planLinear(x(dtype, [2, 64]), blocksFrom(format, bytes, [3, 64]), out), outs: [out] };
       });
       of(`embedding ${format}`, 0, 'f32', () => {
         const unit = format === 'q8_0' ? 34 : 18;

@@ -59,7 +59,7 @@ export function linear(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, b
   const all: Named = bias ? { ...matrices, bias } : matrices;
   checkRanks('linear', 2, matrices);
   checkCommon('linear', all, matrices);
-  const plan = withNames({ x: 'in' }, () => planLinear(input, weight, bias ?? undefined, out));
+  const plan = withNames({ x: 'in' }, () => planLinear(input, weight, out, { bias: bias ?? undefined }));
   checkOneDtype('linear', input, all);
   run(rw, plan);
 }
@@ -69,7 +69,7 @@ export function rmsNorm(rw: Runner, out: Tensor, input: Tensor, weight: Tensor, 
   const matrices = { out, in: input };
   checkRanks('rms_norm', 2, matrices);
   checkCommon('rms_norm', { ...matrices, weight }, matrices);
-  const plan = withNames({ x: 'in' }, () => planRmsNorm(input, weight, eps, out));
+  const plan = withNames({ x: 'in' }, () => planRmsNorm(input, weight, out, { eps }));
   checkOneDtype('rms_norm', input, { weight });
   run(rw, plan);
 }

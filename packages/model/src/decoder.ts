@@ -121,7 +121,7 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
     },
     norm: (input: Tensor<'f32'>, gains: Norm, out: Tensor<'f32'>) => runNorm(decoder, input, gains, out),
     linear(input: Tensor<'f32'>, { weight, bias }: Linear, out: Tensor<'f32'>): Tensor<'f32'> {
-      runner.run(planLinear(input, weight, bias, out, { activations }));
+      runner.run(planLinear(input, weight, out, { bias, activations }));
       return out;
     },
     /** Multiplies each head by its own matrix: `[t, n, k]` → `[t, n, rows]`. */
@@ -151,7 +151,11 @@ function runNorm(
   out: Tensor<'f32'>,
 ): Tensor<'f32'> {
   const { family, normEps } = config;
-  runner.run(family.norm ? planLayerNorm(input, weight, bias, normEps, out) : planRmsNorm(input, weight, normEps, out));
+  runner.run(
+    family.norm
+      ? planLayerNorm(input, weight, out, { bias, eps: normEps })
+      : planRmsNorm(input, weight, out, { eps: normEps }),
+  );
   return out;
 }
 
@@ -197,7 +201,7 @@ function normHeads({ runner, config, norm }: Step, heads: Tensor<'f32'>, gains: 
   else {
     for (let h = 0; h < count; h++) {
       const [one, gain] = [heads.slice(1, h, h + 1), gains.weight.slice(0, h, h + 1).view([d])];
-      runner.run(planLayerNorm(one, gain, undefined, config.normEps, one));
+      runner.run(planLayerNorm(one, gain, one, { eps: config.normEps }));
     }
   }
 }
@@ -297,7 +301,7 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, config, weights, scratch, activations } = decoder;
   const { logitScale, logitSoftcap: softcap } = config;
   const logits = scratch.logits(x.shape[0]!);
-  runner.run(planLinear(finalNorm(decoder, x), weights.head, undefined, logits, { activations }));
+  runner.run(planLinear(finalNorm(decoder, x), weights.head, logits, { activations }));
   if (logitScale !== 1 || softcap !== undefined) runner.run(planScale(logits, logitScale, logits, { softcap }));
   return logits;
 }

@@ -332,7 +332,7 @@ describe('the queue', { skip }, () => {
           'f32',
         );
         backend.run(
-          n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, y) : planAdd(x, x, y),
+          n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), y, { eps: 1e-6 }) : planAdd(x, x, y),
         );
         return { x, y, n };
       }),
@@ -341,7 +341,9 @@ describe('the queue', { skip }, () => {
       for (const { x, y, n } of list) {
         const want = zeros('f32', [4, 8]);
         runReference(
-          n % 2 ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), 1e-6, want) : planAdd(x, x, want),
+          n % 2
+            ? planRmsNorm(x, f64Tensor(new Array(8).fill(1 + n), [8], 'f32'), want, { eps: 1e-6 })
+            : planAdd(x, x, want),
         );
         const [got, exact] = [(await y.readNumbers()) as Float64Array, floats(want)];
         for (const [i, value] of got.entries())
@@ -445,7 +447,7 @@ describe('sessions', { skip }, () => {
     await turn([2, 3, 4], 10000);
     assert.equal(backend.sessions.loaded, 4);
     const x = f64Tensor([1, 2, 3, 4], [4], 'f32');
-    for (const eps of [1e-6, 1e-5, 1e-6]) backend.run(planRmsNorm(x, x, eps, backend.allocate('f32', [4])));
+    for (const eps of [1e-6, 1e-5, 1e-6]) backend.run(planRmsNorm(x, x, backend.allocate('f32', [4]), { eps }));
     await backend.finish();
     assert.equal(backend.sessions.loaded, 6);
   });
@@ -603,7 +605,7 @@ describe('errors', { skip }, () => {
     const backend = await opened();
     const [x, y] = [line([1, 2, 3, 4]), line([7, 7, 7, 7])];
     for (const [plan, why] of [
-      [planRmsNorm(x, x, 1e38, y), /eps is outside the range of f32/],
+      [planRmsNorm(x, x, y, { eps: 1e38 }), /eps is outside the range of f32/],
       [
         planSelfAttention(x.view([1, 1, 4]), x.view([1, 1, 4]), x.view([1, 1, 4]), y.view([1, 1, 4]), { scale: 1e300 }),
         /scale.* outside the range of f32/,

@@ -110,7 +110,7 @@ describe('tensors in its memory', () => {
     const w = blocksFrom('q8_0', held, [1, 32]);
     const [x, y] = [rw.upload(count([1, 32])), rw.allocate('f32', [1, 1])];
     const run = async (): Promise<number> => {
-      rw.run(planLinear(x, w, undefined, y));
+      rw.run(planLinear(x, w, y));
       return (await y.read())[0]!;
     };
     for (let n = 0; n < 3; n++) assert.equal(await run(), 496);
@@ -121,9 +121,9 @@ describe('tensors in its memory', () => {
   test('no columns: a product is its bias, or 0', async () => {
     const { rw } = open();
     const [x, w, y] = [rw.upload(count([2, 0])), rw.upload(count([3, 0])), rw.upload(count([2, 3]))];
-    rw.run(planLinear(x, w, rw.upload(count([3])), y));
+    rw.run(planLinear(x, w, y, { bias: rw.upload(count([3])) }));
     assert.deepEqual([...(await y.read())], [0, 1, 2, 0, 1, 2]);
-    rw.run(planLinear(x, w, undefined, y));
+    rw.run(planLinear(x, w, y));
     assert.deepEqual([...(await y.read())], [0, 0, 0, 0, 0, 0]);
   });
 
@@ -163,7 +163,7 @@ describe('graphs', () => {
     const y = rw.allocate('f32', [1, 3]);
     const inputs = (): string[] => [...context.graphs.at(-1)!.inputs.keys()];
     const run = async (): Promise<number[]> => {
-      rw.run(planLinear(x, w, undefined, y));
+      rw.run(planLinear(x, w, y));
       return [...(await y.read())];
     };
     const want = [14, 38, 62];
@@ -177,7 +177,7 @@ describe('graphs', () => {
     assert.deepEqual(await run(), [28, 76, 124]);
     assert.equal(context.graphs.filter(({ destroyed }) => destroyed).length, 1);
     w.dispose();
-    assert.throws(() => rw.run(planLinear(x, w, undefined, y)), { code: 'DEVICE', message: /disposed/ });
+    assert.throws(() => rw.run(planLinear(x, w, y)), { code: 'DEVICE', message: /disposed/ });
   });
 });
 
@@ -207,7 +207,7 @@ describe('refusals', () => {
     const { backend } = open();
     const [x, out] = [tensorFrom(new Float32Array(32)).view([1, 32]), tensorFrom(new Float32Array(1)).view([1, 1])];
     const weight = blocksFrom('q8_0', new Uint8Array(34), [1, 32]);
-    assert.throws(() => backend.run(planLinear(x, weight, undefined, out, { activations: 'q8' })), {
+    assert.throws(() => backend.run(planLinear(x, weight, out, { activations: 'q8' })), {
       code: 'UNSUPPORTED',
       message: /^webnn: linear: activations: 'q8' has kernels on cpu alone; .* Use cpu\.$/,
     });

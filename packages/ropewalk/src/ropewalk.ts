@@ -350,8 +350,8 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'linear: x');
     checkWeight(weight, 'linear: weight');
     const shape = x.shape.length === 0 ? [] : x.shape.with(-1, weight.shape[0] ?? 0);
-    const { out: given, bias, ...how } = readOptions(options, 'linear: options');
-    return this.#into(given, x.dtype, shape, (out) => planLinear(x, weight, bias, out, how));
+    const { out: given, ...how } = readOptions(options, 'linear: options');
+    return this.#into(given, x.dtype, shape, (out) => planLinear(x, weight, out, how));
   }
 
   /**
@@ -368,7 +368,7 @@ export class Ropewalk implements Runner {
   ): Tensor<D> {
     checkTensor(x, 'rms_norm: x');
     const { out: given, eps } = readOptions(options, 'rms_norm: options', { ...OUT, eps: true });
-    return this.#into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, eps, out));
+    return this.#into(given, x.dtype, x.shape, (out) => planRmsNorm(x, weight, out, { eps }));
   }
 
   /**
@@ -385,7 +385,7 @@ export class Ropewalk implements Runner {
   ): Tensor<D> {
     checkTensor(x, 'layer_norm: x');
     const { out: given, eps, bias } = readOptions(options, 'layer_norm: options', { ...OUT, eps: true, bias: true });
-    return this.#into(given, x.dtype, x.shape, (out) => planLayerNorm(x, weight, bias, eps, out));
+    return this.#into(given, x.dtype, x.shape, (out) => planLayerNorm(x, weight, out, { bias, eps }));
   }
 
   /**

@@ -135,7 +135,7 @@ const ROW_OPERATORS: { readonly [operator in Exclude<KernelOperator, 'rope'>]: R
   },
   rms_norm: {
     inputs: { x: { most: 1 }, weight: { most: 1, once: true } },
-    exact: (_of, { eps, plan }) => plan((t, out) => planRmsNorm(t('x'), t('weight'), eps, out)),
+    exact: (_of, { eps, plan }) => plan((t, out) => planRmsNorm(t('x'), t('weight'), out, { eps })),
     roundings: (_of, length) => () => 9 + log2(length),
   },
   swiglu: {

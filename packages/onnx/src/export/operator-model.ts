@@ -166,17 +166,19 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
       return planScale(tensor(), given.factor ?? tensor(shape.slice(0, -1)), tensor(), { softcap: given.softcap });
     case 'layer_norm': {
       const [weight, bias] = [tensor([shape.at(-1)!]), given.bias ? tensor([shape.at(-1)!]) : undefined];
-      return planLayerNorm(tensor(), weight, bias, given.eps ?? 1e-5, tensor());
+      return planLayerNorm(tensor(), weight, tensor(), { bias, eps: given.eps ?? 1e-5 });
     }
     case 'rms_norm':
-      return planRmsNorm(tensor(), tensor([shape.at(-1)!]), given.eps ?? 1e-6, tensor());
+      return planRmsNorm(tensor(), tensor([shape.at(-1)!]), tensor(), { eps: given.eps ?? 1e-6 });
     case 'argmax': {
       const found = [...shape.slice(0, -1), 1];
       return planArgmax(tensor(), shapeOnly('i64', found), tensor(found));
     }
     case 'linear': {
       const [m, n, k] = sizes(3) as [number, number, number];
-      return planLinear(tensor([m, k]), weights([n, k]), given.bias ? tensor([n]) : undefined, tensor([m, n]));
+      return planLinear(tensor([m, k]), weights([n, k]), tensor([m, n]), {
+        bias: given.bias ? tensor([n]) : undefined,
+      });
     }
     case 'embedding': {
       const [count, rows, width] = sizes(3) as [number, number, number];

@@ -77,7 +77,7 @@ describe('emitPlan', () => {
       tensorFrom(new Float32Array(32), { shape: [1, 32] }),
       tensorFrom(new Float32Array(1), { shape: [1, 1] }),
     ];
-    const plan = planLinear(x, weight, undefined, out, { activations: 'q8' });
+    const plan = planLinear(x, weight, out, { activations: 'q8' });
     for (const form of FORMS)
       assert.match(
         (emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot,
@@ -121,7 +121,7 @@ describe('emitPlan', () => {
     assert.deepEqual(names(planGelu(x, out), 'standard'), ['x']);
     assert.deepEqual(names(planScale(x, zeros('f32', [2]), out), 'standard'), ['x', 'factor']);
     const w = zeros('f16', [4]);
-    assert.deepEqual(names(planLayerNorm(x, w, w, 1e-5, out), 'standard'), ['x', 'weight', 'bias']);
+    assert.deepEqual(names(planLayerNorm(x, w, out, { bias: w, eps: 1e-5 }), 'standard'), ['x', 'weight', 'bias']);
     // A table from outside is an input in both forms.
     const table = { rows: 1, pairs: 4, cos: new Float32Array(4), sin: new Float32Array(4) };
     const given = planRopeWithTable({ headDim: 8, pairing: 'half', table, seqLen: 3, tableRows: [0, 0, 0] });
@@ -202,7 +202,7 @@ describe('emitPlan', () => {
         [1, 64],
         'f64',
       );
-      const linear = planLinear(x, blocks, undefined, zeros('f64', [1, 32]));
+      const linear = planLinear(x, blocks, zeros('f64', [1, 32]));
       const got = (await run(linear, 'standard')).get('out')!;
       runReference(linear);
       assert.deepEqual([...floats(got)], [...floats(linear.out)]);
@@ -249,13 +249,13 @@ describe('emitPlan', () => {
     assert.equal(types(planGeglu(x, x, out, { approximate: 'tanh' }), 'standard'), 'Gelu Mul');
     assert.equal(types(planGelu(x, out), 'primitives'), 'Mul Erf Mul Add Mul');
     assert.equal(types(planGelu(wide.x, wide.out), 'standard'), 'Mul Erf Mul Add Mul');
-    assert.equal(types(planLayerNorm(x, w, w, 1e-5, out), 'standard'), 'LayerNormalization');
+    assert.equal(types(planLayerNorm(x, w, out, { bias: w, eps: 1e-5 }), 'standard'), 'LayerNormalization');
     assert.equal(
-      types(planLayerNorm(x, w, w, 1e-5, out), 'primitives'),
+      types(planLayerNorm(x, w, out, { bias: w, eps: 1e-5 }), 'primitives'),
       'ReduceMean Sub Mul ReduceMean Add Sqrt Div Mul Add',
     );
     assert.equal(
-      types(planLayerNorm(wide.x, wide.w, undefined, 1e-5, wide.out), 'standard')
+      types(planLayerNorm(wide.x, wide.w, wide.out, { eps: 1e-5 }), 'standard')
         .split(' ')
         .at(-1),
       'Mul',

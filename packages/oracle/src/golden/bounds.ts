@@ -328,7 +328,7 @@ function dotErrors(plan: LinearPlan | ExpertLinearPlan, u: number): Float64Array
   const [x, weight, bias] = [sizes(plan.x), sizes(plan.weight), plan.bias && sizes(plan.bias)];
   const out = runner.allocate('f64', plan.out.shape);
   let terms = x.shape.at(-1)! + 2;
-  if (plan.op === 'linear') runner.run(planLinear(x, weight, bias, out));
+  if (plan.op === 'linear') runner.run(planLinear(x, weight, out, { bias }));
   else {
     const weights = plan.weights && sizes(plan.weights);
     if (weights) terms += plan.indices.shape[1]! + 1;

@@ -230,13 +230,18 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
       return planScale(input('x'), factor, output('out', 'x'), { softcap: attributes.optionalNumber('softcap') });
     }
     case 'layer_norm':
-      return planLayerNorm(input('x'), input('weight'), optional('bias'), attributes.number('eps'), output('y', 'x'));
+      return planLayerNorm(input('x'), input('weight'), output('y', 'x'), {
+        bias: optional('bias'),
+        eps: attributes.number('eps'),
+      });
     case 'rms_norm':
-      return planRmsNorm(input('x'), input('weight'), attributes.number('eps'), output('y', 'x'));
+      return planRmsNorm(input('x'), input('weight'), output('y', 'x'), { eps: attributes.number('eps') });
     case 'linear': {
       const x = input('x');
       const weight = weightOf(input('weight'), attributes, where);
-      return planLinear(x, weight, optional('bias'), output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]));
+      return planLinear(x, weight, output('y', 'x', [...x.shape.slice(0, -1), weight.shape[0] ?? 0]), {
+        bias: optional('bias'),
+      });
     }
     case 'self_attention': {
       const [q, k, v] = [input('q'), input('k'), input('v')];

@@ -14,6 +14,8 @@ export const ACTIVATIONS = ['f32', 'q8'] as const;
 
 /** How a linear layer computes. */
 export interface LinearOptions {
+  /** `[n]`, in the dtype of x, or in f16 or bf16 where x is f32. */
+  readonly bias?: Tensor | undefined;
   /**
    * `f32` (the default) rounds nothing. `q8` rounds x to 8 bits beside a weight in blocks, as llama.cpp does, which is
    * faster: each 32 neighbours of a row become d·q, where d = largest magnitude / 127 in f32, and q in −127 … 127 is
@@ -30,7 +32,7 @@ export function readActivations(form: unknown, op: string): Activations {
   return form === undefined ? 'f32' : readName(form, ACTIVATIONS, `${op}: activations`);
 }
 
-const NAMES: OptionNames<LinearOptions> = { activations: true };
+const NAMES: OptionNames<LinearOptions> = { bias: true, activations: true };
 
 /** A checked linear layer. Frozen. */
 export interface LinearPlan {
@@ -56,20 +58,19 @@ export interface LinearPlan {
  * @param x - `[…, k]`, any strides, any float dtype; only read
  * @param weight - `[n, k]`, as in torch and GGUF, in x's dtype, or in f16 or bf16 where x is f32; or blocks
  *   with any dtype of x
- * @param bias - `[n]`, in x's dtype, or in f16 or bf16 where x is f32; or undefined
  * @param out - `[…, n]`, the dtype of x; written; shares no memory with the inputs
- * @param options - how activations are rounded
+ * @param options - bias, and how activations are rounded
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS; UNSUPPORTED for an unknown form of activations
  * @see InfiniTensor/llaisys@7740d46f, linear
  */
 export function planLinear(
   x: Tensor,
   weight: Tensor | BlockTensor,
-  bias: Tensor | undefined,
   out: Tensor,
   options: LinearOptions = {},
 ): LinearPlan {
-  const activations = readActivations(readOptions(options, 'linear: options', NAMES).activations, 'linear');
+  const { bias, activations: form } = readOptions(options, 'linear: options', NAMES);
+  const activations = readActivations(form, 'linear');
   checkTensor(x, 'linear: x');
   checkWeight(weight, 'linear: weight');
   if (x.rank === 0) refuse('SHAPE', 'linear: x', 'at least one dimension', x.shape);

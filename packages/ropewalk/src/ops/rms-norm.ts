@@ -1,4 +1,5 @@
 /** Normalisation by the root mean square. @module */
+import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
@@ -16,17 +17,26 @@ export interface RmsNormPlan {
   readonly out: Tensor<FloatDtype>;
 }
 
+/** How an RMS norm computes. */
+export interface RmsNormOptions {
+  /** What is added to the mean of the squares: finite, >= 0. */
+  readonly eps: number;
+}
+
+const NAMES: OptionNames<RmsNormOptions> = { eps: true };
+
 /**
  * Checks `out = weight · x / √(mean(x²) + eps)`, row by row.
  *
  * @param x - `[…, d]`, any strides, any float dtype; only read
  * @param weight - `[d]`, in x's dtype, or in f16 or bf16 where x is f32
- * @param eps - finite, >= 0
  * @param out - same shape and dtype as x; written; may be exactly `x`
+ * @param options - eps
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see arXiv:1910.07467; InfiniTensor/llaisys@7740d46f, rms_norm
  */
-export function planRmsNorm(x: Tensor, weight: Tensor, eps: number, out: Tensor): RmsNormPlan {
+export function planRmsNorm(x: Tensor, weight: Tensor, out: Tensor, options: RmsNormOptions): RmsNormPlan {
+  const { eps } = readOptions(options, 'rms_norm: options', NAMES);
   checkNorm('rms_norm', x, weight, undefined, eps, out);
   return checkedPlan<RmsNormPlan>({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
 }

@@ -395,7 +395,7 @@ test('numbers past the range of f32 go to the reference, or are refused with the
     [planSwiglu(x, x, out, { limit: 1e39 }), 'the limit, alpha or offset'],
     [planSwiglu(x, x, out, { alpha: 1e-46 }), 'the limit, alpha or offset'],
     [planSwiglu(x, x, out, { offset: -1e20 }), 'the limit, alpha or offset'],
-    [planLayerNorm(x, x.view([2]), undefined, 1e31, out), 'eps'],
+    [planLayerNorm(x, x.view([2]), out, { eps: 1e31 }), 'eps'],
   ];
   const exact = await openCpu({ threads: 1 }, runReference);
   for (const [plan, what] of plans) {
@@ -430,7 +430,7 @@ describe('rms_norm', () => {
       given: x === out ? [w, x] : [w, out, x],
       outs: [1],
       owned: x === out ? owned & 3 : owned,
-      plan: (t) => planRmsNorm(tensorAt(t, x === out ? 1 : 2), tensorAt(t, 0), eps, tensorAt(t, 1)),
+      plan: (t) => planRmsNorm(tensorAt(t, x === out ? 1 : 2), tensorAt(t, 0), tensorAt(t, 1), { eps }),
       error: (exact, n) => normError(x.dtype, exact, xs[n]!, ws[n % ws.length]!),
     };
   };
@@ -930,7 +930,7 @@ describe('linear', () => {
     const size = (t: Float) => f64Tensor(floats(t).map(Math.abs), t.shape);
     const dense = isBlocks(weight) ? f64Tensor(readBlocks(weight, 'weight').map(Math.abs), weight.shape) : size(weight);
     const sums = zeros('f64', out.shape);
-    runReference(planLinear(size(x), dense, bias && size(bias), sums));
+    runReference(planLinear(size(x), dense, sums, { bias: bias && size(bias) }));
     const products = floats(sums);
     void n;
     return {
@@ -938,13 +938,10 @@ describe('linear', () => {
       outs: [2],
       owned,
       plan: (t) =>
-        planLinear(
-          tensorAt(t, 0),
-          t[1] as Float,
-          t[3] as Tensor | undefined,
-          tensorAt(t, 2),
-          activations && { activations },
-        ),
+        planLinear(tensorAt(t, 0), t[1] as Float, tensorAt(t, 2), {
+          bias: t[3] as Tensor | undefined,
+          ...(activations && { activations }),
+        }),
       error: (_, i) => dotError(k, products[i]!),
     };
   };

@@ -264,7 +264,7 @@ describe("linear with activations: 'q8'", async () => {
     assert.throws(() => runners[0]!.linear(x, weight, bad), refused('linear'));
     const experts = blocksOf('q8_0' satisfies BlockFormat, 2, 32, 5, 0, [1, 2, 32]);
     assert.throws(() => runners[0]!.expertLinear(x, experts, indices, bad), refused('expert_linear'));
-    const plan = planLinear(x, weight, undefined, f32(new Float32Array(2), [1, 2]), Q8);
+    const plan = planLinear(x, weight, f32(new Float32Array(2), [1, 2]), Q8);
     assert.match(whyFloat64(plan)!, /^activations: 'q8' has kernels on cpu alone/);
     assert.equal(whyFloat64(plan, BLOCK_FORMAT_NAMES, true), undefined);
     assert.equal(runners[0]!.whyNot(plan), undefined);

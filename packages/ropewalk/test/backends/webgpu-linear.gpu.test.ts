@@ -110,7 +110,7 @@ async function compare({ x, weight, bias, out, label }: Trial, got: Float): Prom
     f64Tensor((isBlocks(t) ? readBlocks(t, 'weight') : floats(t)).map(of), t.shape);
   const [exact, products] = [(v: number) => v, Math.abs].map((of) => {
     const sums = zeros('f64', out.shape);
-    runReference(planLinear(dense(x, of), dense(weight, of), bias && dense(bias, of), sums));
+    runReference(planLinear(dense(x, of), dense(weight, of), sums, { bias: bias && dense(bias, of) }));
     return floats(sums);
   }) as [Float64Array, Float64Array];
   const values = got.storage.host ?? (await got.storage.read());
@@ -157,7 +157,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
         ? blocksFrom(weight.format, copyOf(weight.bytes, lies(1)), weight.shape)
         : copyOf(weight, lies(1));
       const given = [copyOf(x, lies(0)), bias && copyOf(bias, lies(2)), copyOf(out, lies(3))] as const;
-      backend.run(planLinear(given[0], w, given[1], given[2]));
+      backend.run(planLinear(given[0], w, given[2], { bias: given[1] }));
       for (const one of [given[0], w, given[1]]) one?.dispose();
       return given[2];
     });
@@ -314,7 +314,8 @@ describe('linear on webgpu', { skip: noGpu }, () => {
           const [x, weight, bias, out] = views(all.storage);
           const uploaded = copyOf(all, true);
           const given = views(uploaded.storage);
-          backend.run(planLinear(...given));
+          const [a, w, b, y] = given;
+          backend.run(planLinear(a, w, y, { bias: b }));
           await compare({ x, weight, bias, out, label: `one buffer ${dtype} ${m} ${n} ${k}` }, given[3]);
           uploaded.dispose();
         }
@@ -380,7 +381,7 @@ describe('linear on webgpu', { skip: noGpu }, () => {
     const { x, weight, bias, out } = trial('f32', 'dense', [1, 64, 1024]);
     const once = async (): Promise<unknown> => {
       const to = copyOf(out, true);
-      backend.run(planLinear(x, weight, bias, to));
+      backend.run(planLinear(x, weight, to, { bias }));
       return to.read();
     };
     assert.deepEqual(await once(), await once());

@@ -361,7 +361,7 @@ describe('rms_norm', { skip: noGpu }, () => {
     return {
       given: x === out ? [w, x] : [w, out, x],
       outs: [1],
-      plan: (t) => planRmsNorm(tensorAt(t, x === out ? 1 : 2), tensorAt(t, 0), eps, tensorAt(t, 1)),
+      plan: (t) => planRmsNorm(tensorAt(t, x === out ? 1 : 2), tensorAt(t, 0), tensorAt(t, 1), { eps }),
       // An element far smaller than its row's norm may count as zero.
       error: (exact, n) => NORM * Math.abs(exact) + Math.abs(ws[n % ws.length]!) * 2 ** -100 + 2 ** -126,
     };
@@ -1251,8 +1251,8 @@ describe('f64', { skip: noGpu }, () => {
     for (const make of [
       (y: Float) => planAdd(x, x, y),
       (y: Float) => planSwiglu(x, x, y),
-      (y: Float) => planRmsNorm(x, w, 1e-6, y),
-      (y: Float) => planLayerNorm(x, w, w, 1e-6, y),
+      (y: Float) => planRmsNorm(x, w, y, { eps: 1e-6 }),
+      (y: Float) => planLayerNorm(x, w, y, { bias: w, eps: 1e-6 }),
       (y: Float) => planGelu(x, y),
       (y: Float) => planGeglu(x, x, y),
       (y: Float) => planScale(x, 2, y),

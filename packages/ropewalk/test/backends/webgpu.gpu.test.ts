@@ -558,8 +558,10 @@ fn main(
     for await (const _ of runCases([...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))], rw))
       await rw.finish();
     const half = (n: number): Tensor<'f16'> => rw.upload(new Uint16Array(n), { dtype: 'f16' });
-    backend.run(planLinear(half(64).view([1, 64]), half(4096).view([64, 64]), half(64), half(64).view([1, 64])));
-    backend.run(planRmsNorm(half(64).view([1, 64]), half(64), 1e-5, half(64).view([1, 64])));
+    backend.run(
+      planLinear(half(64).view([1, 64]), half(4096).view([64, 64]), half(64).view([1, 64]), { bias: half(64) }),
+    );
+    backend.run(planRmsNorm(half(64).view([1, 64]), half(64), half(64).view([1, 64]), { eps: 1e-5 }));
     await rw.finish();
     const native = texts.filter((code) => code.startsWith('enable f16;'));
     assert.ok(native.length >= 8, `${native.length} kernels with f16`);

@@ -26,7 +26,7 @@ testOnce('q4_0: scale, then weight j in the low half of byte j and weight j + 16
 
 testOnce('every format: the values that ggml makes of the same bytes, to the bit', () => {
   for (const format of BLOCK_FORMAT_NAMES) {
-    for (const kind of ['quantized', 'bytes-half']) {
+    for (const kind of ['quantised', 'bytes-half']) {
       const read = (end: string) => readFileSync(`${FIXTURES}/llamacpp/quants/${format}.${kind}.${end}`);
       const want = new Int32Array(new Uint8Array(read('f32')).buffer);
       const got = readBlocks(blocksFrom(format, read('blocks'), [want.length / 256, 256]), 'w');

@@ -124,8 +124,8 @@ const PLANS: Record<string, (t: Named, attrs: VectorCase['attrs']) => OpPlan> = 
   add: (t) => planAdd(t.a!, t.b!, t.c!),
   argmax: (t) => planArgmax(t.vals!, t.max_idx!, t.max_val!),
   embedding: (t) => planEmbedding(t.index!, t.weight!, t.out!),
-  linear: (t) => planLinear(t.in!, t.weight!, t.bias, t.out!),
-  rms_norm: (t, { eps }) => planRmsNorm(t.in!, t.weight!, eps, t.out!),
+  linear: (t) => planLinear(t.in!, t.weight!, t.out!, { bias: t.bias }),
+  rms_norm: (t, { eps }) => planRmsNorm(t.in!, t.weight!, t.out!, { eps }),
   self_attention: (t, { scale }) => planSelfAttention(t.q!, t.k!, t.v!, t.attn_val!, { scale }),
   swiglu: (t) => planSwiglu(t.gate!, t.up!, t.out!),
   rearrange: (t) => planRearrange(t.in!, t.out!),
@@ -231,7 +231,7 @@ const CASES: readonly Case[] = [
     name: 'rms_norm',
     inputs: (d) => [random([4, 6], d), random([6], d)],
     outShape: [4, 6],
-    plan: ([x, w], out) => planRmsNorm(x!, w!, 1e-5, out),
+    plan: ([x, w], out) => planRmsNorm(x!, w!, out, { eps: 1e-5 }),
     inPlace: [0],
     formula: ([x, w]) =>
       Array.from(x!, (v, i) => {
@@ -294,7 +294,7 @@ const CASES: readonly Case[] = [
     name: 'layer_norm',
     inputs: (d) => [random([4, 6], d), random([6], d), random([6], d)],
     outShape: [4, 6],
-    plan: ([x, w, b], out) => planLayerNorm(x!, w!, b!, 1e-5, out),
+    plan: ([x, w, b], out) => planLayerNorm(x!, w!, out, { bias: b!, eps: 1e-5 }),
     inPlace: [0],
     formula: ([x, w, b]) =>
       Array.from(x!, (v, i) => {
@@ -309,7 +309,7 @@ const CASES: readonly Case[] = [
     name: 'linear',
     inputs: (d) => [random([2, 3, 7], d), random([5, 7], d), random([5], d)],
     outShape: [2, 3, 5],
-    plan: ([x, w, b], out) => planLinear(x!, w!, b!, out),
+    plan: ([x, w, b], out) => planLinear(x!, w!, out, { bias: b! }),
     inPlace: [],
     formula: ([x, w, b]) =>
       Array.from(
@@ -488,13 +488,13 @@ describe('zero elements', () => {
       planGeglu(none(0, 3), none(0, 3), none(0, 3)),
       planScale(none(0, 3), none(0), none(0, 3)),
       planScale(none(2, 0), none(2), none(2, 0)),
-      planLayerNorm(none(0, 3), none(3), none(3), 1e-5, none(0, 3)),
-      planLayerNorm(none(2, 0), none(0), undefined, 1e-5, none(2, 0)),
-      planRmsNorm(none(0, 3), none(3), 1e-5, none(0, 3)),
-      planLinear(none(0, 3), none(5, 3), undefined, none(0, 5)),
+      planLayerNorm(none(0, 3), none(3), none(0, 3), { bias: none(3), eps: 1e-5 }),
+      planLayerNorm(none(2, 0), none(0), none(2, 0), { eps: 1e-5 }),
+      planRmsNorm(none(0, 3), none(3), none(0, 3), { eps: 1e-5 }),
+      planLinear(none(0, 3), none(5, 3), none(0, 5)),
       planSelfAttention(none(0, 4, 6), none(7, 2, 6), none(7, 2, 3), none(0, 4, 3)),
       planSelfAttention(none(0, 2, 1, 4), none(0, 0, 1, 4), none(0, 0, 1, 2), none(0, 2, 1, 2), { causal: false }),
-      planRmsNorm(none(2, 0), none(0), 1e-5, none(2, 0)),
+      planRmsNorm(none(2, 0), none(0), none(2, 0), { eps: 1e-5 }),
       planRoute(none(0, 3), zeros('i32', [0, 2]), none(0, 2), { gate: 'softmax' }),
       planRoute(none(2, 3), zeros('i32', [2, 0]), none(2, 0), { gate: 'sigmoid', normalize: true }),
       planArgmax(none(2, 0, 4), zeros('i64', [2, 0, 1]), none(2, 0, 1)),
@@ -505,7 +505,7 @@ describe('zero elements', () => {
     }
     // A sum over nothing is the bias.
     const out = none(2, 3);
-    runReference(planLinear(none(2, 0), none(3, 0), tensorFrom(Float32Array.of(1, 2, 3)), out));
+    runReference(planLinear(none(2, 0), none(3, 0), out, { bias: tensorFrom(Float32Array.of(1, 2, 3)) }));
     assert.deepEqual([...floats(out)], [1, 2, 3, 1, 2, 3]);
   });
 });
@@ -809,7 +809,7 @@ describe('route', () => {
       [at({ gate: 'top' }), 'UNSUPPORTED', /gate: expected softmax, sigmoid or softmax-of-chosen, got "top"/],
       [at({ bias: t(5) }), 'SHAPE', /bias: expected shape \[6\], got \[5\]/],
       [at({ bias: i(6) }), 'DTYPE', /bias: expected/],
-      [at({ normalize: 1 }), 'RANGE', /normalise: expected true or false, got 1/],
+      [at({ normalize: 1 }), 'RANGE', /normalize: expected true or false, got 1/],
       [at({ scale: Number.NaN }), 'RANGE', /scale: expected a finite number, got NaN/],
       [groups(4, 1), 'RANGE', /groups.count: expected a divisor of the 6 experts, got 4/],
       [groups(3, 4), 'RANGE', /groups.used: expected an integer in \[1, 3\], got 4/],
@@ -837,7 +837,9 @@ describe('expert_linear', () => {
         const token = Math.floor(pair / chosen);
         const out = zeros('f64', [1, n]);
         const matrix = weight.slice(0, e, e + 1).view([n, k]);
-        runReference(planLinear(row ?? x.slice(0, token, token + 1), matrix, bias.slice(0, e, e + 1).view([n]), out));
+        runReference(
+          planLinear(row ?? x.slice(0, token, token + 1), matrix, out, { bias: bias.slice(0, e, e + 1).view([n]) }),
+        );
         const want = floats(out);
         const got = floats(each).subarray(pair * n, (pair + 1) * n);
         for (const [i, value] of want.entries()) {
@@ -1117,14 +1119,15 @@ describe('f32 activations with narrower weights and caches', () => {
     test(`${half}: the same bits as of the weights, keys and values widened first`, () => {
       const x = random([2, 7], 'f32');
       const [weight, bias] = [random([5, 7], half), random([5], half)];
-      const linear = (w: typeof weight, b: typeof bias) => bitsAfter(planLinear(x, w, b, zeros('f32', [2, 5])));
+      const linear = (w: typeof weight, b: typeof bias) =>
+        bitsAfter(planLinear(x, w, zeros('f32', [2, 5]), { bias: b }));
       const want = linear(widened(weight), widened(bias));
       assert.deepEqual(linear(weight, bias), want);
       assert.deepEqual(linear(weight, widened(bias)), want);
       assert.deepEqual(linear(widened(weight), bias), want);
 
       const gain = random([7], half);
-      const norm = (w: typeof gain) => bitsAfter(planRmsNorm(x, w, 1e-6, zeros('f32', [2, 7])));
+      const norm = (w: typeof gain) => bitsAfter(planRmsNorm(x, w, zeros('f32', [2, 7]), { eps: 1e-6 }));
       assert.deepEqual(norm(gain), norm(widened(gain)));
 
       const [q, k, v] = [random([3, 4, 6], 'f32'), random([5, 2, 6], half), random([5, 2, 3], half)];
@@ -1153,7 +1156,7 @@ describe('f32 activations with narrower weights and caches', () => {
       );
       // One-hot rows of x take the columns of the same matrix: a tied head.
       const head = zeros('f32', [1, n]);
-      runReference(planLinear(f64Tensor([1, ...new Array(k - 1).fill(0)], [1, k], 'f32'), weight, undefined, head));
+      runReference(planLinear(f64Tensor([1, ...new Array(k - 1).fill(0)], [1, k], 'f32'), weight, head));
       assert.deepEqual(
         [...floats(head)],
         [0, 1, 2, 3, 4].map((row) => all[row * k]!),
@@ -1204,45 +1207,29 @@ test('linear refuses a weight or bias that does not fit', () => {
   const t = (...shape: number[]) => zeros('f32', shape);
   const half = (...shape: number[]) => zeros('f16', shape);
   const cases: [() => unknown, string, string][] = [
+    [() => planLinear(t(2, 4), t(3, 5), t(2, 3)), 'SHAPE', 'linear: weight: expected shape [3,4], got [3, 5]'],
+    [() => planLinear(t(2, 4), t(4), t(2, 3)), 'SHAPE', 'linear: weight: expected two dimensions [n, k], got [4]'],
+    [() => planLinear(t(2, 4), t(3, 4), t(2, 3), { bias: t(1) }), 'SHAPE', 'linear: bias: expected shape [3], got [1]'],
+    [() => planLinear(t(), t(3, 4), t(2, 3)), 'SHAPE', 'linear: x: expected at least one dimension, got []'],
     [
-      () => planLinear(t(2, 4), t(3, 5), undefined, t(2, 3)),
-      'SHAPE',
-      'linear: weight: expected shape [3,4], got [3, 5]',
-    ],
-    [
-      () => planLinear(t(2, 4), t(4), undefined, t(2, 3)),
-      'SHAPE',
-      'linear: weight: expected two dimensions [n, k], got [4]',
-    ],
-    [() => planLinear(t(2, 4), t(3, 4), t(1), t(2, 3)), 'SHAPE', 'linear: bias: expected shape [3], got [1]'],
-    [() => planLinear(t(), t(3, 4), undefined, t(2, 3)), 'SHAPE', 'linear: x: expected at least one dimension, got []'],
-    [
-      () => planLinear(t(2, 4), t(3, 4), zeros('f64', [3]), t(2, 3)),
+      () => planLinear(t(2, 4), t(3, 4), t(2, 3), { bias: zeros('f64', [3]) }),
       'DTYPE',
       'linear: bias: expected dtype f32, f16 or bf16, as the activations are f32, got "f64"',
     ],
     [
-      () => planLinear(t(2, 4), zeros('f64', [3, 4]), undefined, t(2, 3)),
+      () => planLinear(t(2, 4), zeros('f64', [3, 4]), t(2, 3)),
       'DTYPE',
       'linear: weight: expected dtype f32, f16 or bf16, as the activations are f32, got "f64"',
     ],
+    [() => planLinear(half(2, 4), t(3, 4), half(2, 3)), 'DTYPE', 'linear: weight: expected dtype f16, got "f32"'],
     [
-      () => planLinear(half(2, 4), t(3, 4), undefined, half(2, 3)),
-      'DTYPE',
-      'linear: weight: expected dtype f16, got "f32"',
-    ],
-    [
-      () => planLinear(half(2, 4), half(3, 4), t(3), half(2, 3)),
+      () => planLinear(half(2, 4), half(3, 4), half(2, 3), { bias: t(3) }),
       'DTYPE',
       'linear: bias: expected dtype f16, got "f32"',
     ],
+    [() => planLinear(t(2, 4), half(3, 4), half(2, 3)), 'DTYPE', 'linear: out: expected dtype f32, got "f16"'],
     [
-      () => planLinear(t(2, 4), half(3, 4), undefined, half(2, 3)),
-      'DTYPE',
-      'linear: out: expected dtype f32, got "f16"',
-    ],
-    [
-      () => planLinear(t(2, 4), zeros('i8', [3, 4]), undefined, t(2, 3)),
+      () => planLinear(t(2, 4), zeros('i8', [3, 4]), t(2, 3)),
       'DTYPE',
       'linear: weight: expected f64, f32, f16 or bf16, got "i8"',
     ],
@@ -1318,22 +1305,22 @@ test('what the new operators refuse, each in a sentence', () => {
       'scale: x: expected at least one dimension beside factors of rows, got []',
     ],
     [
-      () => planLayerNorm(x, zeros('f32', [3]), undefined, -1, x),
+      () => planLayerNorm(x, zeros('f32', [3]), x, { eps: -1 }),
       'RANGE',
       'layer_norm: eps: expected a finite number >= 0, got -1',
     ],
     [
-      () => planLayerNorm(x, zeros('f32', [2]), undefined, 0, x),
+      () => planLayerNorm(x, zeros('f32', [2]), x, { eps: 0 }),
       'SHAPE',
       'layer_norm: weight: expected shape [3], got [2]',
     ],
     [
-      () => planLayerNorm(x, zeros('f32', [3]), zeros('f32', [2]), 0, x),
+      () => planLayerNorm(x, zeros('f32', [3]), x, { bias: zeros('f32', [2]), eps: 0 }),
       'SHAPE',
       'layer_norm: bias: expected shape [3], got [2]',
     ],
     [
-      () => planLayerNorm(x, zeros('f32', [3]), zeros('f64', [3]), 0, x),
+      () => planLayerNorm(x, zeros('f32', [3]), x, { bias: zeros('f64', [3]), eps: 0 }),
       'DTYPE',
       'layer_norm: bias: expected dtype f32, f16 or bf16, as the activations are f32, got "f64"',
     ],
@@ -1342,25 +1329,27 @@ test('what the new operators refuse, each in a sentence', () => {
 });
 
 test('rms_norm refuses a negative eps and the wrong weight; f16 rows do not overflow', () => {
-  assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [3]), -1, zeros('f32', [2, 3])), {
+  assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [3]), zeros('f32', [2, 3]), { eps: -1 }), {
     code: 'RANGE',
     message: 'rms_norm: eps: expected a finite number >= 0, got -1',
   });
   for (const eps of [NaN, Infinity]) {
-    assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [3]), eps, zeros('f32', [2, 3])), {
+    assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [3]), zeros('f32', [2, 3]), { eps }), {
       code: 'RANGE',
       message: `rms_norm: eps: expected a finite number >= 0, got ${eps}`,
     });
   }
-  assert.throws(() => planRmsNorm(zeros('bf16', [2, 3]), zeros('f32', [3]), 0, zeros('bf16', [2, 3])), {
+  assert.throws(() => planRmsNorm(zeros('bf16', [2, 3]), zeros('f32', [3]), zeros('bf16', [2, 3]), { eps: 0 }), {
     code: 'DTYPE',
     message: 'rms_norm: weight: expected dtype bf16, got "f32"',
   });
-  assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [2]), 0, zeros('f32', [2, 3])), {
+  assert.throws(() => planRmsNorm(zeros('f32', [2, 3]), zeros('f32', [2]), zeros('f32', [2, 3]), { eps: 0 }), {
     code: 'SHAPE',
     message: 'rms_norm: weight: expected shape [3], got [2]',
   });
   const out = zeros('f16', [1, 2]);
-  runReference(planRmsNorm(f64Tensor([60000, 60000], [1, 2], 'f16'), f64Tensor([1, 1], [2], 'f16'), 1e-5, out));
+  runReference(
+    planRmsNorm(f64Tensor([60000, 60000], [1, 2], 'f16'), f64Tensor([1, 1], [2], 'f16'), out, { eps: 1e-5 }),
+  );
   assert.deepEqual([...floats(out)], [1, 1]);
 });
