@@ -6,13 +6,13 @@
 import { fileURLToPath } from 'node:url';
 import { CAUSES } from '../packages/diagnose/src/kernel/mutant.ts';
 import { MUTANTS } from '../packages/diagnose/src/mutants/catalogue.ts';
-import { openFolder } from '../packages/oracle/src/folder.node.ts';
+import { vectorFolder } from '../packages/oracle/src/folder.node.ts';
 import { goldenRopeSuite } from '../packages/oracle/src/golden/suite.ts';
 import { scoreVectors } from '../packages/oracle/src/mutants/score.ts';
 import { extendedCases, publishedCases } from '../packages/oracle/src/published.ts';
 import { vectorCases } from '../packages/oracle/src/vectors.ts';
 
-const folder = (name) => vectorCases(openFolder(fileURLToPath(new URL(`../vectors/${name}`, import.meta.url))));
+const folder = (name) => vectorCases(vectorFolder(fileURLToPath(new URL(`../vectors/${name}`, import.meta.url))));
 const NAMES = ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface'];
 const sets = [
   ...NAMES.map((name) => ({ name, row: `\`vectors/${name}\``, cases: folder(name) })),

@@ -574,7 +574,7 @@ const sourceOf = (bytes: Uint8Array) => ({
 });
 const ggufBytes = () => Uint8Array.of(0x47, 0x47, 0x55, 0x46, 3, 0, 0, 0, ...new Uint8Array(16));
 const FORMATS: Rows = {
-  openDump: () => ['x.npy', npyBytes(), 'x.npy'],
+  dumpOf: () => ['x.npy', npyBytes(), 'x.npy'],
   countClaimed: () => [[1, 2]],
   elementsAt: () => [new Uint8Array(16), 4, 'f32', 2, true],
   readExactly: () => [sourceOf(ggufBytes()), 0, 4, 'a file'],
@@ -847,7 +847,6 @@ const AICORE: Rows = {
   Allocation: () => ['x', [floats(8)], true],
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
   firstLanes: () => [aicore.EVEN_LANES, 4],
-  ascendModelRunner: () => [{ kernel: 'fast', machine: machine() }],
   openAscendModel: () => [{ kernel: 'fast', machine: machine() }],
   runRopeKernel: () => [
     {
@@ -996,7 +995,7 @@ const chosen = () =>
 const writtenPath = join(disk, 'golden-written');
 const writing = { forms: ['npy'], seed: 1, generator: 'a test' } as const;
 await oracleNode.writeGoldenFolder(writtenPath, oracle.chooseRope(chosen()).cases.slice(0, 1), writing);
-const written = oracle.openGolden(oracleNode.openFolder(writtenPath));
+const written = oracle.goldenOf(oracleNode.vectorFolder(writtenPath));
 const golden = await written.load(written.cases[0]!);
 const CHOICES: Rows = {
   chooseModel: () => [
@@ -1006,10 +1005,10 @@ const CHOICES: Rows = {
   ],
   chooseRope: () => [chosen(), { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
   judgeCase: () => [{ ...golden }, golden.outputs, { table: 'f32', arithmetic: 'f32', toleranceScale: 2 }],
-  openGolden: () => [oracleNode.openFolder(writtenPath)],
+  goldenOf: () => [oracleNode.vectorFolder(writtenPath)],
   runCases: () => [[{ suite: 'mine', label: 'X', run: () => ({ status: 'ok', measure: 'exact' }) }], rw],
   scoreVectors: () => [[], diagnosing.MUTANTS.slice(0, 2).map((mutant) => Object.freeze({ ...mutant })), () => {}],
-  vectorCases: () => [oracleNode.openFolder(writtenPath)],
+  vectorCases: () => [oracleNode.vectorFolder(writtenPath)],
   chooseBuiltIn: () => [['add', 'rope'], { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
   chooseDialect: () => ['ggml', { seed: 2, dtypes: ['f32'], positions: [0, 1], heads: 2 }],
   goldenOperatorSuite: () => [{ seed: 2 }],
@@ -1098,10 +1097,10 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/oracle': { rows: ORACLE, module: oracle },
   '@ropewalk/oracle/node': {
     rows: {
-      openFolder: () => [goldenPath],
-      openGoldenFolder: () => [goldenPath],
+      vectorFolder: () => [goldenPath],
+      goldenFolder: () => [goldenPath],
       readGoldenFolder: () => [goldenPath],
-      openProgram: () => [{ words: ['true'], protocol: 'stdio', timeoutMs: 1000 }],
+      programOf: () => [{ words: ['true'], protocol: 'stdio', timeoutMs: 1000 }],
       readCaseOutputs: () => [join(disk, 'none'), { ...golden }],
       strangersIn: () => [goldenPath, ['mine']],
       writeGoldenFolder: () => [
@@ -1134,7 +1133,7 @@ const WITHOUT_ROW: Readonly<Record<string, readonly string[]>> = {
 const OPEN = new RegExp(
   `^(${[
     // These are objects with methods: files, sources of bytes, and modules.
-    '(checkRegular|readAt|readExactly|openGolden|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
+    '(checkRegular|readAt|readExactly|goldenOf|vectorCases|openOnnxWebEngine|\\w+HeaderOf|ggufFactorsOf) 0',
     'ggufModelOf .*',
     // These are contents of files, or results of our functions.
     '(ggufFactorsOf|tensorFromSafetensors) [12].*',
@@ -1174,7 +1173,7 @@ async function attack(target: object, name: string, row: Row): Promise<string[]>
     if (/^(zeros|ggmlZeros|newArray|allocate)$/.test(name) && label.endsWith('2^31')) continue;
     // Errors of the caller's functions are passed on to the caller.
     if (
-      /^(launchKernel|openCpu|openGolden|vectorCases|scoreVectors|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|writeGoldenFolder|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
+      /^(launchKernel|openCpu|goldenOf|vectorCases|scoreVectors|judgeClose|readExactly|gguf(Header|Factors|Model)Of|(safetensors|npy)HeaderOf|runModelPermutation|writeWhole|writeGoldenFolder|exportDecoder|measureRopeKernel|searchTiling|measureKernel|readKernel)$/.test(
         name,
       ) &&
       label.endsWith('= proxy of a function')

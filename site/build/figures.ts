@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { MUTANTS } from '@ropewalk/diagnose';
 import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import type { Plugin } from 'vite';
 
 const ID = 'virtual:figures';
@@ -14,7 +14,7 @@ export function figures(): Plugin {
     resolveId: (id) => (id === ID ? `\0${ID}` : undefined),
     load: (id) => {
       if (id !== `\0${ID}`) return undefined;
-      const vectors = openFolder(join(import.meta.dirname, '../../vectors'));
+      const vectors = vectorFolder(join(import.meta.dirname, '../../vectors'));
       const cases = [
         ...publishedCases(),
         ...extendedCases(),

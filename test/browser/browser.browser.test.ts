@@ -13,7 +13,7 @@ import {
   runCases,
   vectorCases,
 } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import { referenceRunner } from 'ropewalk/reference';
 import { noBrowser, openChromium, reportOf, serve } from '../support/browser.js';
 import { builtPackage } from '../support/build.js';
@@ -35,7 +35,7 @@ test('every suite in Chromium gives the summary that it gives in Node', { skip: 
         ...extendedCases(),
         ...goldenRopeSuite(),
         ...goldenOperatorSuite(),
-        ...vectorCases(openFolder(VECTORS)),
+        ...vectorCases(vectorFolder(VECTORS)),
       ],
       referenceRunner(),
     ))

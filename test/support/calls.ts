@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import { noBackend, openShared } from './gpu.js';
 import { VECTORS } from './suites.js';
 import { GENERAL_HERE } from './tier.js';
@@ -18,7 +18,7 @@ export function callsPass(...folders: string[]): void {
       const failed: string[] = [];
       try {
         for (const folder of folders)
-          for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${folder}`)), rw))
+          for await (const result of runCases(vectorCases(vectorFolder(`${VECTORS}/${folder}`)), rw))
             if (result.verdict.status === 'fail' || (result.verdict.status !== 'ok' && COMPLETE.includes(name)))
               failed.push(formatResult(result));
       } finally {

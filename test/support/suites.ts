@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { formatResult, runCases, vectorCases } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import { referenceRunner } from 'ropewalk/reference';
 
 /** The folder of the repository's vectors. */
@@ -17,7 +17,7 @@ export function suitePasses(name: string): void {
   test(`every vector of ${name} passes`, async () => {
     const failed: string[] = [];
     let count = 0;
-    for await (const result of runCases(vectorCases(openFolder(`${VECTORS}/${name}`)), referenceRunner())) {
+    for await (const result of runCases(vectorCases(vectorFolder(`${VECTORS}/${name}`)), referenceRunner())) {
       count++;
       if (result.verdict.status !== 'ok') failed.push(formatResult(result));
     }

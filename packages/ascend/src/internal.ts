@@ -4,6 +4,5 @@ export { readKernel } from './kernels/declaration.js';
 export { KERNELS } from './kernels/index.js';
 export { whyNotKernel } from './kernels/run.js';
 export { prepareRope } from './measure.js';
-export { ascendModelRunner } from './runner.js';
 export { searchTiling, type TriedTiling } from './search.js';
 export type { TimelineOptions } from './timeline/svg.js';

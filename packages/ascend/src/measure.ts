@@ -91,11 +91,11 @@ export interface PreparedKernel {
   measure(kernel: KernelDeclaration, options?: MeasureOptions): MeasuredKernel;
 }
 
-/** {@link PreparedKernel} of RoPE, for the kernels that come with the model. */
+/** `PreparedKernel` of RoPE, for the kernels that come with the model. */
 export interface PreparedRope {
   /** Heads of a token: the most rows of a tile. */
   readonly heads: number;
-  /** Measures a kernel as {@link PreparedKernel} does, by its name. */
+  /** Measures a kernel as `PreparedKernel` does, by its name. */
   measure(kernel: KernelName, options?: MeasureOptions): MeasuredKernel;
 }
 
@@ -136,7 +136,7 @@ export function prepareKernel(operator: KernelOperator, call: OperatorCall): Pre
 /**
  * Prepares and measures one kernel of any operator.
  *
- * @throws {RopewalkError} as {@link prepareKernel} and {@link PreparedKernel}
+ * @throws {RopewalkError} as `prepareKernel` and `PreparedKernel`
  */
 export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, options?: MeasureOptions): MeasuredKernel {
   const declared = readKernel(kernel);
@@ -144,7 +144,7 @@ export function measureKernel(kernel: KernelDeclaration, call: OperatorCall, opt
 }
 
 /**
- * Prepares a RoPE for several of the kernels that come with the model, as {@link prepareKernel} does.
+ * Prepares a RoPE for several of the kernels that come with the model, as `prepareKernel` does.
  *
  * @throws {RopewalkError} SHAPE or RANGE for other sizes than a call has; UNSUPPORTED for another dtype or pairing
  * @example const rope = prepareRope(call); const cycles = [rope.measure('correct'), rope.measure('fast')];
@@ -161,7 +161,7 @@ export function prepareRope(call: MeasuredCall): PreparedRope {
  * Runs a RoPE kernel on the modelled AI Core with seeded random data, and compares its output with the float64
  * reference.
  *
- * @throws {RopewalkError} as {@link prepareRope} and {@link PreparedRope}
+ * @throws {RopewalkError} as `prepareRope` and `PreparedRope`
  */
 export function measureRopeKernel(kernel: KernelName, call: MeasuredCall, options?: MeasureOptions): MeasuredKernel {
   return prepareRope(call).measure(kernel, options);

@@ -36,9 +36,9 @@ export interface AscendModelRunner extends Backend {
  * @returns an open backend; nothing needs to be disposed of
  * @throws {RopewalkError} UNSUPPORTED for a kernel or chip that does not exist, RANGE for a number of cores that the
  *   chip does not have
- * @example const rw = await ropewalk({ backend: openAscendModel({ kernel: 'correct' }) });
+ * @example const rw = await ropewalk({ backend: await openAscendModel({ kernel: 'correct' }) });
  */
-export function openAscendModel(options: AscendModelOptions = {}): AscendModelRunner {
+export async function openAscendModel(options: AscendModelOptions = {}): Promise<AscendModelRunner> {
   const { kernel: wanted = 'fast', machine: given } = readOptions(options, 'ascend-model: options', NAMES);
   const kernel = readName(wanted, Object.keys(ROPE_KERNELS) as KernelName[], 'ascend-model: kernel');
   const machine = readMachine(given, 'ascend-model: machine');
@@ -67,9 +67,6 @@ export function openAscendModel(options: AscendModelOptions = {}): AscendModelRu
     async finish() {},
   };
 }
-
-/** {@link openAscendModel} by its earlier name. */
-export const ascendModelRunner: typeof openAscendModel = openAscendModel;
 
 function runPart(plan: RopePlan, part: RopePart, kernel: KernelName, machine: MachineOptions): KernelRun {
   const { dtype } = part.x;

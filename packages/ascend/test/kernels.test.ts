@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { readManifest, readNpy } from '@ropewalk/oracle/internal';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import { type Dtype, type FloatDtype, type HostArray, roundTo } from 'ropewalk';
 import { loadNumber, newArray, storeNumber } from 'ropewalk/backend';
@@ -19,7 +19,7 @@ import {
 } from '../src/index.js';
 import type { KernelPairing } from '../src/trace.js';
 
-const folder = openFolder(`${VECTORS}/infiniop`);
+const folder = vectorFolder(`${VECTORS}/infiniop`);
 const manifest = readManifest(folder, 'manifest.json');
 const load = (file: string, dtype: Dtype): HostArray => readNpy(folder, file, dtype).storage.host!.slice() as HostArray;
 

@@ -6,16 +6,16 @@ import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { openBackend } from '@ropewalk/cli/internal';
 import { publishedCases, runCases, vectorCases } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
-import { bindRope, bindRopeParts, planAdd, planRope, tensorFrom, zeros } from 'ropewalk';
+import { vectorFolder } from '@ropewalk/oracle/node';
+import { bindRope, bindRopeParts, type OpPlan, planAdd, planRope, tensorFrom, zeros } from 'ropewalk';
 import { VECTORS } from '../../../test/support/suites.js';
 import { openAscendModel } from '../src/runner.js';
 
 describe('ascend-model', () => {
   for (const kernel of ['correct', 'fast'] as const) {
     test(`all InfiniOp vectors on the ${kernel} kernel; f64 alone is not supported`, async () => {
-      const runner = openAscendModel({ kernel });
-      const cases = vectorCases(openFolder(`${VECTORS}/infiniop`));
+      const runner = await openAscendModel({ kernel });
+      const cases = vectorCases(vectorFolder(`${VECTORS}/infiniop`));
       assert.ok(cases.length > 40, String(cases.length));
       let computed = 0;
       for await (const { label, verdict } of runCases(cases, runner)) {
@@ -33,7 +33,7 @@ describe('ascend-model', () => {
 
   test('the 96 published cases: tables of f16 cases are loaded in f32', async () => {
     let ran = 0;
-    for await (const { label, verdict } of runCases(publishedCases(), openAscendModel())) {
+    for await (const { label, verdict } of runCases(publishedCases(), await openAscendModel())) {
       assert.equal(`${verdict.status}: ${label}`, `ok: ${label}`);
       ran++;
     }
@@ -42,7 +42,7 @@ describe('ascend-model', () => {
 
   const spec = { headDim: 8, base: 10000, pairing: 'interleaved', positions: 0, seqLen: 2 } as const;
   const f32 = () => zeros('f32', [2, 1, 8]);
-  const reasons: [string, () => Parameters<ReturnType<typeof openAscendModel>['whyNot']>[0], RegExp][] = [
+  const reasons: [string, () => OpPlan, RegExp][] = [
     ['another operator', () => planAdd(f32(), f32(), f32()), /kernels for rope, not for add/],
     ['f64', () => bindRope(planRope(spec), zeros('f64', [2, 1, 8]), zeros('f64', [2, 1, 8])), /no f64 arithmetic/],
     [
@@ -78,15 +78,15 @@ describe('ascend-model', () => {
     ],
   ];
   for (const [name, plan, reason] of reasons) {
-    test(`not supported: ${name}`, () => {
-      const runner = openAscendModel();
+    test(`not supported: ${name}`, async () => {
+      const runner = await openAscendModel();
       assert.match(runner.whyNot(plan()) ?? '', reason);
       assert.throws(() => runner.run(plan()), { code: 'UNSUPPORTED', message: reason });
     });
   }
 
-  test('the baseline kernel takes what its source says', () => {
-    const runner = openAscendModel({ kernel: 'baseline' });
+  test('the baseline kernel takes what its source says', async () => {
+    const runner = await openAscendModel({ kernel: 'baseline' });
     assert.match(
       runner.whyNot(bindRope(planRope({ ...spec, pairing: 'half' }), f32(), f32())) ?? '',
       /interleaved pairs/,

@@ -16,7 +16,7 @@ import {
   vectorCases,
 } from '@ropewalk/oracle';
 import { formatLabel, parseLabel } from '@ropewalk/oracle/internal';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean, show } from 'ropewalk/internal';
@@ -87,7 +87,7 @@ function chooseCases(options: CheckOptions): ConformanceCase[] {
 
 /** Reads the cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
 export function casesOf(vectors: string | undefined): ConformanceCase[] {
-  return vectors === undefined ? builtInCases() : vectorCases(openFolder(vectors), () => import('@ropewalk/onnx'));
+  return vectors === undefined ? builtInCases() : vectorCases(vectorFolder(vectors), () => import('@ropewalk/onnx'));
 }
 
 /** Chooses the cases whose label or suite matches `--filter`. @throws {RopewalkError} FORMAT, also when none does */
@@ -114,7 +114,7 @@ export function builtInCases(): ConformanceCase[] {
     ...extendedCases(),
     ...goldenRopeSuite(),
     ...goldenOperatorSuite(),
-    ...vectorCases(openFolder(folder)),
+    ...vectorCases(vectorFolder(folder)),
   ];
 }
 

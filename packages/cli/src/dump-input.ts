@@ -1,5 +1,5 @@
 /** The array that an option names in a dump: `x.npy`, `raw.bin`, `file.npz:name`. @module */
-import { type DumpForm, openDump } from '@ropewalk/formats';
+import { type DumpForm, dumpOf } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/internal/node';
 import type { Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
@@ -21,6 +21,6 @@ export function readDump(given: string, flag: string, form: DumpForm): Tensor {
   if (archive === undefined && !/\.(?:npy|bin)$/.test(file))
     refuse('FORMAT', flag, 'a .npy or raw .bin file, or file.npz:name, file.pt:name, file.safetensors:name', given);
   const where = `${flag}: ${file}`;
-  const dump = openDump(file, readFileBytes(file, MAX_FILE_BYTES, where), where);
+  const dump = dumpOf(file, readFileBytes(file, MAX_FILE_BYTES, where), where);
   return dump.read(name, { dtypeField: '--dtype', shapeField: '--shape', ...form });
 }

@@ -47,7 +47,7 @@ export async function exportWhole(model: string | undefined, options: ExportOpti
     context: flags.integer('context', 1),
     quantize: flags.word('quantize', ['q8_0', 'q4_0']),
     widenHalves: options.widenHalves,
-    activations: flags.word('activations', ['int8', 'f32']),
+    activations: flags.word('activations', ['q8', 'f32']),
     force: options.force,
     producer: `ropewalk ${VERSION}`,
   };

@@ -248,7 +248,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--widen-halves', 'whole: f16 and bf16 weights become f32, which is exact')
     .option(
       '--activations <how>',
-      'whole, contrib: what is multiplied with blocks: int8 (the default) or f32, slow and exact',
+      'whole, contrib: what is multiplied with blocks: q8 (rounded to 8 bits, the default) or f32, slow and exact',
     )
     .option('--force', 'whole: replace a folder that an export wrote')
     .option(
@@ -430,14 +430,6 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--cases <suite>', 'run a suite, or one line of it, on a profile that computes, and say why it fails')
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
-
-  // Earlier names of options.
-  const named = (name: string): Command => program.commands.find((command) => command.name() === name)!;
-  alias(named('convert'), '--positions <n>', 'tableLen');
-  alias(named('inspect'), '--position-ids <file>', 'positions');
-  alias(named('vectors'), '--case <line>', 'rope');
-  alias(named('aicore'), '--from <cycle>', 'fromCycle');
-  alias(named('aicore'), '--to <cycle>', 'toCycle');
 
   const running = (command: Command, usual: string): Command =>
     alias(command, '--ctx-size <tokens>', 'context')

@@ -26,7 +26,7 @@ import {
   verifiedCauses,
 } from '@ropewalk/oracle/internal';
 import { strangersIn } from '@ropewalk/oracle/internal/node';
-import { openGoldenFolder, openProgram, type ProgramUnderTest, readCaseOutputs } from '@ropewalk/oracle/node';
+import { goldenFolder, type ProgramUnderTest, programOf, readCaseOutputs } from '@ropewalk/oracle/node';
 import { fail, refuse } from 'ropewalk/backend';
 import { didYouMean } from 'ropewalk/internal';
 import { splitWords } from './command-words.js';
@@ -60,7 +60,7 @@ export async function verify(vectors: string, options: VerifyOptions): Promise<n
   };
   const maxFailures = flags.integer('maxFailures', 1);
   const source = openSource(flags, options);
-  const folder = openGoldenFolder(vectors, () => import('@ropewalk/onnx'));
+  const folder = goldenFolder(vectors, () => import('@ropewalk/onnx'));
   const entries = chooseCases(folder, options.case, flags);
   const title: ReportTitle = {
     vectors,
@@ -156,7 +156,7 @@ function openSource(flags: Flags<VerifyOptions>, options: VerifyOptions): Source
   if (options.perf && (program === undefined || protocol === 'files'))
     fail('FORMAT', '--perf', 'it needs --program "CMD …", and no --protocol files: the program times its own kernel.');
   if (program !== undefined)
-    return openProgram({ words: splitWords(program, '--program'), protocol, timeoutMs: timeout * 1000 });
+    return programOf({ words: splitWords(program, '--program'), protocol, timeoutMs: timeout * 1000 });
   if (outputs === undefined)
     fail(
       'FORMAT',

@@ -130,8 +130,8 @@ describe('aicore', () => {
     ],
     [
       'a drawing that ends before it starts',
-      ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'x.svg', '--to', '9'],
-      /--to: expected a cycle > /,
+      ['--shape', '1,1,8', '--kernel', 'fast', '--svg', 'x.svg', '--to-cycle', '9'],
+      /--to-cycle: expected a cycle > /,
     ],
     [
       'tables that are too short',

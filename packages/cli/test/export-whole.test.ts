@@ -72,7 +72,7 @@ test('activations beside blocks are in int8, or in f32 where it is asked for', a
     const products = graph.nodes.filter(({ opType }) => opType === 'MatMulNBits');
     return new Set(products.map(({ attributes }) => attributes.get('accuracy_level')?.value));
   };
-  assert.deepEqual(await levelsOf('int8'), new Set([4]));
+  assert.deepEqual(await levelsOf('q8'), new Set([4]));
   assert.deepEqual(await levelsOf('f32', '--activations', 'f32'), new Set([0]));
 });
 

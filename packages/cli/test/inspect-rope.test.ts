@@ -152,7 +152,7 @@ describe('inspect of the RoPE of a graph', () => {
         name,
         '--x',
         'x.npy',
-        '--position-ids',
+        '--positions',
         'p.npy',
         '--out',
         'y.npy',

@@ -135,18 +135,3 @@ test('help is wrapped: no line of it is longer than 100 characters in a pipe', (
     for (const line of command.helpInformation().split('\n'))
       assert.ok(line.length <= 100, `${command.name()}: ${line}`);
 });
-
-test('earlier names of flags are accepted, and help does not list them', () => {
-  for (const [name, old, now] of [
-    ['convert', '--positions', 'tableLen'],
-    ['inspect', '--position-ids', 'positions'],
-    ['vectors', '--case', 'rope'],
-    ['aicore', '--from', 'fromCycle'],
-    ['aicore', '--to', 'toCycle'],
-  ] as const) {
-    const command = createProgram().commands.find((one) => one.name() === name)!;
-    command.parseOptions([old, '8']);
-    assert.equal(command.opts()[now], '8', `${name} ${old}`);
-    assert.doesNotMatch(command.helpInformation(), new RegExp(`${old} `));
-  }
-});

@@ -19,7 +19,7 @@ import {
   goldenRopeQuestion,
 } from '@ropewalk/oracle/internal';
 import type { Answer } from '@ropewalk/oracle/internal/node';
-import { openProgram, readCaseOutputs } from '@ropewalk/oracle/node';
+import { programOf, readCaseOutputs } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import type { RopeCall } from 'ropewalk';
 import { type Tensor, tensorFrom } from 'ropewalk';
@@ -373,7 +373,7 @@ describe('a program over its standard input and output', () => {
   const script = join(folder, 'adding.mjs');
   before(() => writeFileSync(script, ADDING));
   const open = (mode: string, timeoutMs = WAIT_MS) =>
-    openProgram({ words: [process.execPath, script, mode], protocol: 'stdio', timeoutMs });
+    programOf({ words: [process.execPath, script, mode], protocol: 'stdio', timeoutMs });
   /** The answers to good, bad and after. */
   const ask = async (mode: string, timeoutMs?: number): Promise<{ answers: Answer[]; odd: string | undefined }> => {
     const program = open(mode, timeoutMs);
@@ -513,7 +513,7 @@ describe('a program over its standard input and output', () => {
       join(folder, 'deaf.mjs'),
       `process.stdin.once('readable', () => { process.stdin.read(100); process.stdout.write('{"id":"unread","skip":"too large"}\\n'); });`,
     );
-    const program = openProgram({ words: [process.execPath, deaf], protocol: 'stdio', timeoutMs: WAIT_MS });
+    const program = programOf({ words: [process.execPath, deaf], protocol: 'stdio', timeoutMs: WAIT_MS });
     try {
       for (let n = 0; n < 2; n++) assert.deepEqual(await program.run(large), { kind: 'skip', reason: 'too large' });
     } finally {
@@ -524,7 +524,7 @@ describe('a program over its standard input and output', () => {
   test('after five cases that used up their time the others are not run', async () => {
     const words = [process.execPath, '-e', 'setInterval(() => {}, 1000)'];
     for (const protocol of ['stdio', 'files'] as const) {
-      const program = openProgram({ words, protocol, timeoutMs: 100 });
+      const program = programOf({ words, protocol, timeoutMs: 100 });
       for (let n = 0; n < 5; n++)
         assert.match(JSON.stringify(await program.run(cases[0]!)), /within 0\.1 s \(--timeout\)/);
       const problem = 'not run: the program was late (--timeout) in 5 cases before';
@@ -545,7 +545,7 @@ describe('a program over its standard input and output', () => {
       [join(folder, 'nowhere'), /there is no such program\. Give its path/],
       [script, /got no permission\. Make it executable, or name what runs it/],
     ] as const) {
-      const program = openProgram({ words: [word], protocol: 'stdio', timeoutMs: WAIT_MS });
+      const program = programOf({ words: [word], protocol: 'stdio', timeoutMs: WAIT_MS });
       await assert.rejects(program.run(cases[0]!), { code: 'DEVICE', message: next });
     }
   });
@@ -597,7 +597,7 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
         writeFileSync(pids, '');
         // Only what runs on is to meet the limit.
         const timeoutMs = problem.source.includes('within 1 s') ? 1000 : WAIT_MS;
-        const program = openProgram({ words: ['sh', '-c', script], protocol, timeoutMs });
+        const program = programOf({ words: ['sh', '-c', script], protocol, timeoutMs });
         const answer = await program.run(c);
         assert.equal(await program.close(), undefined);
         assert.match((answer as { problem: string }).problem, problem);
@@ -608,7 +608,7 @@ describe('what a program leaves running', { skip: process.platform === 'win32' ?
   }
 
   test('stdio: itself, though it closed its output', async () => {
-    const program = openProgram({ words: ['sh', '-c', 'exec >&-; sleep 300'], protocol: 'stdio', timeoutMs: WAIT_MS });
+    const program = programOf({ words: ['sh', '-c', 'exec >&-; sleep 300'], protocol: 'stdio', timeoutMs: WAIT_MS });
     const answer = (await program.run(c)) as { problem: string };
     assert.equal(answer.problem, 'the program closed its output before it answered');
   });
@@ -675,7 +675,7 @@ if (mode === 'hang') setInterval(() => {}, 1000);
   });
   const c = adding('add', 7);
   const ask = async (mode: string, timeoutMs = WAIT_MS): Promise<Answer> => {
-    const given = await openProgram({ words: [process.execPath, script, mode], protocol: 'files', timeoutMs }).run(c);
+    const given = await programOf({ words: [process.execPath, script, mode], protocol: 'files', timeoutMs }).run(c);
     assert.deepEqual(readdirSync(temporary), [], 'its folders are gone');
     return given;
   };

@@ -16,7 +16,7 @@ import {
   scoreVectors,
   vectorCases,
 } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import type { FloatDtype, RopeScaling, Runner } from 'ropewalk';
 import {
@@ -145,7 +145,7 @@ describe('the steps', () => {
 });
 
 describe('each mutant', () => {
-  const suites = [...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS)), ...goldenRopeSuite()];
+  const suites = [...publishedCases(), ...extendedCases(), ...vectorCases(vectorFolder(VECTORS)), ...goldenRopeSuite()];
 
   test('is killed by our suites', async () => {
     let steps = 0;
@@ -358,7 +358,7 @@ describe('scoring', () => {
   });
   test('says what cannot happen to an operator, and what another case of it would show', async () => {
     const why = async (id: string, ...names: string[]): Promise<readonly [string, string]> => {
-      const cases = names.flatMap((name) => vectorCases(openFolder(join(VECTORS, name))));
+      const cases = names.flatMap((name) => vectorCases(vectorFolder(join(VECTORS, name))));
       const score = await scoreOf(cases, id);
       return 'reason' in score ? [score.reason, score.why] : assert.fail(`${id} is killed by ${names}`);
     };
@@ -389,7 +389,7 @@ describe('scoring', () => {
   });
   test('an operator that lacks something has no case of it, so nothing that can happen is said not to', async () => {
     for (const name of ['ggml', 'onnx', 'infiniop', 'llaisys', 'huggingface']) {
-      for (const one of vectorCases(openFolder(join(VECTORS, name)))) {
+      for (const one of vectorCases(vectorFolder(join(VECTORS, name)))) {
         for (const { call, part } of await callsOf(one)) {
           const given = call.plan.source === undefined;
           const steps = new RopeSteps(call.plan, part);

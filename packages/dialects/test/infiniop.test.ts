@@ -3,10 +3,10 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { ascendModelRunner } from '@ropewalk/ascend/internal';
+import { openAscendModel } from '@ropewalk/ascend';
 import { runCases, vectorCases } from '@ropewalk/oracle';
 import { readManifest, readNpy } from '@ropewalk/oracle/internal';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import type { Runner } from 'ropewalk';
 import { type Dtype, tensorFrom } from 'ropewalk';
@@ -22,8 +22,8 @@ const desc = (shape: number[], dtype: number = T.F32, strides: number[] | null =
   io.infiniopCreateTensorDescriptor(shape.length, shape, strides, dtype);
 
 describe('devices', () => {
-  test('a runner is of the CPU; ascend-model is of ASCEND too', () => {
-    const ascend = ascendModelRunner();
+  test('a runner is of the CPU; ascend-model is of ASCEND too', async () => {
+    const ascend = await openAscendModel();
     assert.equal(io.infiniopCreateHandle(rw).handle, rw);
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.ASCEND).handle, ascend);
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.CPU).handle, ascend);
@@ -52,12 +52,12 @@ describe('devices', () => {
       writeFileSync(path, JSON.stringify({ ...file, cases }));
       const statuses = async (runner: Runner): Promise<string[]> => {
         const found: string[] = [];
-        const chosen = vectorCases(openFolder(to)).filter(({ label }) => label.startsWith('CREATE_ROPE'));
+        const chosen = vectorCases(vectorFolder(to)).filter(({ label }) => label.startsWith('CREATE_ROPE'));
         for await (const { verdict } of runCases(chosen, runner)) found.push(verdict.status);
         return found;
       };
       assert.deepEqual(await statuses(rw), ['ok', 'ok', 'ok']);
-      assert.deepEqual(await statuses(ascendModelRunner()), ['not_supported', 'ok', 'ok']);
+      assert.deepEqual(await statuses(await openAscendModel()), ['not_supported', 'ok', 'ok']);
     } finally {
       rmSync(to, { recursive: true });
     }
@@ -68,7 +68,7 @@ describe('golden', () => {
   suitePasses('infiniop');
 
   test('mrope equals its vectors to the bit: the tables are given, so nothing but one rounding is left', () => {
-    const folder = openFolder(`${VECTORS}/infiniop`);
+    const folder = vectorFolder(`${VECTORS}/infiniop`);
     const cases = readManifest(folder, 'manifest.json').objects('mrope');
     assert.equal(cases.length, 3);
     for (const c of cases) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { readManifest, readNpy } from '@ropewalk/oracle/internal';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import { roundTo, tensorFrom, zeros } from 'ropewalk';
 import { referenceRunner } from 'ropewalk/reference';
@@ -15,7 +15,7 @@ describe('golden', () => {
   suitePasses('onnx');
 
   test('the reference is the float64 result rounded once, to the bit', () => {
-    const folder = openFolder(`${VECTORS}/onnx`);
+    const folder = vectorFolder(`${VECTORS}/onnx`);
     const dtypes = { float32: 'f32', float16: 'f16', bfloat16: 'bf16' } as const;
     for (const c of readManifest(folder, 'manifest.json').objects('cases')) {
       const dtype = dtypes[c.oneOf('dtype', ['float32', 'float16', 'bfloat16'])];

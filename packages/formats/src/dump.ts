@@ -64,8 +64,8 @@ const READERS: Readonly<Record<string, (bytes: Uint8Array, where: string) => Map
  * @param where - names it in messages. Default: `file`
  * @throws {RopewalkError} FORMAT for a file that is damaged or of another kind
  */
-export function openDump(file: string, bytes: Uint8Array, where: string = file): DumpFile {
-  if (typeof file !== 'string') refuse('RANGE', 'openDump: file', "a file's name", file);
+export function dumpOf(file: string, bytes: Uint8Array, where: string = file): DumpFile {
+  if (typeof file !== 'string') refuse('RANGE', 'dumpOf: file', "a file's name", file);
   const end = /\.([^.]*)$/.exec(file)?.[1] ?? '';
   checkBytes(bytes, where);
   if (end.toLowerCase() === 'bin')

@@ -129,7 +129,7 @@ const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
  * @param bytes - the file, or its beginning with the whole header
  * @param where - names it in messages
  * @param fileSizeBytes - the whole file's size, where it is known: tensors must then be inside it
- * @throws {RopewalkError} FORMAT when the header is malformed; with cause {@link HeaderCut} when `bytes` ends inside it
+ * @throws {RopewalkError} FORMAT when the header is malformed; with cause `HeaderCut` when `bytes` ends inside it
  */
 export function parseGguf(bytes: Uint8Array, where = 'gguf', fileSizeBytes?: number): GgufFile {
   checkBytes(bytes, where);

@@ -4,7 +4,7 @@
  * @module @ropewalk/formats
  */
 
-export { type DumpFile, type DumpForm, openDump } from './dump.js';
+export { type DumpFile, type DumpForm, dumpOf } from './dump.js';
 export { type GgufFile, type GgufTensor, type GgufValue, parseGguf } from './gguf.js';
 
 export { type JsonOptions, parseJson } from './json.js';

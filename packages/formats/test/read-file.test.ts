@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import { openFile, readAt, readFileBytes, readFileRange } from '../src/read-file.node.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'read-file-'));
@@ -46,7 +46,7 @@ describe('reading a file that a user names', () => {
     assert.equal(spawnSync('mkfifo', [at('pipe')]).status, 0);
     await refused(at('pipe'), 'expected a regular file, got a pipe. Write its content to a file first.');
     // A manifest names it: `ropewalk check --vectors`.
-    assert.throws(() => openFolder(folder).read('pipe'), {
+    assert.throws(() => vectorFolder(folder).read('pipe'), {
       code: 'FORMAT',
       message: /read-file-.*\/pipe: .*got a pipe/,
     });

@@ -62,7 +62,7 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
       N: n,
       bits: bits,
       block_size: BLOCK,
-      accuracy_level: s.settings.activations === 'int8' ? 4 : 0,
+      accuracy_level: s.settings.activations === 'q8' ? 4 : 0,
     },
     DOMAIN,
   );

@@ -34,11 +34,11 @@ export interface DecoderGraphOptions {
    */
   readonly newRows?: boolean;
   /**
-   * Form contrib: how activations are multiplied with matrices in blocks. `int8`, the default, rounds them in blocks of
+   * Form contrib: how activations are multiplied with matrices in blocks. `q8`, the default, rounds them in blocks of
    * 32, like llama.cpp (accuracy_level 4 of MatMulNBits). `f32` is exact, and takes many times as long. In form
    * standard the runtime decides (session.qdq_matmulnbits_accuracy_level of ONNX Runtime); primitives do not round.
    */
-  readonly activations?: 'int8' | 'f32';
+  readonly activations?: 'q8' | 'f32';
   /** Adds the output hidden_states, f32 `[batch, rows, h]`, which is the input of the head. Default: false. */
   readonly hidden?: boolean;
 }
@@ -115,7 +115,7 @@ function checkShapes({ b, constants }: DecoderScope): void {
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
-  const { newRows = false, activations = 'int8' } = options;
+  const { newRows = false, activations = 'q8' } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (angles === 'f16-table')
@@ -127,7 +127,7 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
   if (typeof newRows !== 'boolean') refuse('RANGE', 'export: newRows', 'true or false', newRows);
-  readName(activations, ['int8', 'f32'], 'export: activations');
+  readName(activations, ['q8', 'f32'], 'export: activations');
   return { form, angles, context, newRows, activations };
 }
 

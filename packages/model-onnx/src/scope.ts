@@ -41,7 +41,7 @@ export interface DecoderSettings {
   /** True if present.N.* are the rows of this call's tokens only. */
   readonly newRows: boolean;
   /** Form contrib: how activations are multiplied with matrices in blocks. */
-  readonly activations: 'int8' | 'f32';
+  readonly activations: 'q8' | 'f32';
 }
 
 /** A matrix, or several matrices whose rows follow each other, and their biases. */

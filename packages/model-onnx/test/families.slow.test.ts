@@ -275,7 +275,7 @@ test('options that are none are refused', async () => {
     [{ form: 'onnx' }, 'UNSUPPORTED', /^export: form: expected contrib, standard or primitives, got "onnx"/],
     [{ context: 65 }, 'RANGE', /^export: context: expected an integer in \[1, 64\], the model's own context, got 65/],
     [{ newRows: 1 }, 'RANGE', /^export: newRows: expected true or false, got 1/],
-    [{ activations: 'int4' }, 'UNSUPPORTED', /^export: activations: expected int8 or f32, got "int4"/],
+    [{ activations: 'int4' }, 'UNSUPPORTED', /^export: activations: expected q8 or f32, got "int4"/],
   ] as const;
   for (const [options, code, message] of cases)
     assert.throws(() => decoderGraph(config, weights, options as object), { name: 'RopewalkError', code, message });

@@ -6,13 +6,13 @@ import { fail, refuse } from 'ropewalk/backend';
 import { nameForMessage, show } from 'ropewalk/internal';
 import type { VectorFolder } from './folder.js';
 import type { GoldenCase } from './golden/case.js';
-import { type GoldenFolder, type OnnxLoader, openGolden } from './golden/read.js';
+import { type GoldenFolder, goldenOf, type OnnxLoader } from './golden/read.js';
 
 /** The largest file that is read. The largest tensor that a manifest may name has a gigabyte. */
 const MAX_FILE_BYTES = 2 ** 31;
 
 /** Opens a folder on disk. @throws {RopewalkError} FORMAT when it does not exist or is not a folder */
-export function openFolder(path: string): VectorFolder {
+export function vectorFolder(path: string): VectorFolder {
   // existsSync is false for a path with a NUL, and resolve() takes text only.
   const root = typeof path === 'string' && existsSync(path) ? resolve(path) : undefined;
   if (root === undefined)
@@ -34,7 +34,7 @@ export function openFolder(path: string): VectorFolder {
         .filter((entry) => entry.isDirectory())
         .map((entry) => entry.name)
         .sort()
-        .map((name) => openFolder(join(root, name))),
+        .map((name) => vectorFolder(join(root, name))),
   };
 }
 
@@ -44,8 +44,8 @@ export function openFolder(path: string): VectorFolder {
  * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when there is none, or its manifest is missing or malformed
  */
-export function openGoldenFolder(dir: string, onnx?: OnnxLoader): GoldenFolder {
-  return openGolden(openFolder(dir), onnx);
+export function goldenFolder(dir: string, onnx?: OnnxLoader): GoldenFolder {
+  return goldenOf(vectorFolder(dir), onnx);
 }
 
 /**
@@ -55,7 +55,7 @@ export function openGoldenFolder(dir: string, onnx?: OnnxLoader): GoldenFolder {
  * @throws {RopewalkError} FORMAT when a file is missing or malformed, or has another hash
  */
 export async function readGoldenFolder(dir: string, onnx?: OnnxLoader) {
-  const folder = openGoldenFolder(dir, onnx);
+  const folder = goldenFolder(dir, onnx);
   const cases: GoldenCase[] = [];
   for (const entry of folder.cases) cases.push(await folder.load(entry));
   return { folder, cases };

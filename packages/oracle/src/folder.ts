@@ -35,7 +35,7 @@ export function readFolder(folder: VectorFolder, where: string): VectorFolder {
     return [read, has, folders, name, path].map((one) => typeof one).join();
   });
   if (is !== 'function,function,function,string,string')
-    refuse('RANGE', where, 'a folder of vectors', folder, 'Open one with openFolder().');
+    refuse('RANGE', where, 'a folder of vectors', folder, 'Open one with vectorFolder().');
   return folder;
 }
 

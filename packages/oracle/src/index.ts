@@ -14,8 +14,8 @@ export {
 export type { GoldenManifest } from './golden/manifest.js';
 export {
   type GoldenFolder,
+  goldenOf,
   type OnnxLoader,
-  openGolden,
 } from './golden/read.js';
 
 export { goldenOperatorSuite, goldenRopeSuite } from './golden/suite.js';

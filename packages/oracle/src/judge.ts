@@ -235,7 +235,7 @@ export interface Tolerance {
  * Judges element by element, as numpy's allclose with equal_nan does.
  *
  * @param tolerance - absolute and relative, finite numbers >= 0; or a function that returns the bound of element i
- * @param dtype - as for {@link within}
+ * @param dtype - as for `within`
  * @throws {RopewalkError} RANGE for any other tolerance; SHAPE or DTYPE for anything but lists of numbers
  */
 export function judgeClose(

@@ -1,5 +1,5 @@
 /** The part for Node, which opens files. @module @ropewalk/oracle/node */
-export { openFolder, openGoldenFolder } from './folder.node.js';
+export { goldenFolder, vectorFolder } from './folder.node.js';
 export { type WriteGoldenOptions, writeGoldenFolder } from './golden/write-folder.node.js';
 export { readCaseOutputs } from './verify/outputs.node.js';
-export { openProgram, type ProgramUnderTest } from './verify/program.node.js';
+export { type ProgramUnderTest, programOf } from './verify/program.node.js';

@@ -38,7 +38,7 @@ import { cPrefix } from '../src/golden/c-header.js';
 import { bindGolden, exactOutputs, GOLDEN_OPS, type GoldenCase, type GoldenQuestion } from '../src/golden/case.js';
 import { chooseBuiltIn, chooseDialect, GOLDEN_DIALECTS, positionsFor } from '../src/golden/choose.js';
 import { formatManifest, GOLDEN_FORMS, type GoldenForm, turnsOf } from '../src/golden/manifest.js';
-import { decodeTensor, type OnnxLoader, openGolden } from '../src/golden/read.js';
+import { decodeTensor, goldenOf, type OnnxLoader } from '../src/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../src/golden/rope.js';
 import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../src/golden/suite.js';
 import { answer, writeCase } from '../src/golden/write.js';
@@ -949,7 +949,7 @@ describe('forged folders', () => {
 
   test('a folder is opened without reading a tensor', () => {
     const only = new Map([['manifest.json', plain.get('manifest.json')!]]);
-    assert.equal(openGolden(folderOf(only)).cases.length, manifest.cases.length);
+    assert.equal(goldenOf(folderOf(only)).cases.length, manifest.cases.length);
   });
 });
 

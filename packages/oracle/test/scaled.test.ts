@@ -7,7 +7,7 @@ import type { OpPlan, Runner, Tensor } from 'ropewalk';
 import { loadNumber, storeNumber, walk } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { VECTORS } from '../../../test/support/suites.js';
-import { openFolder } from '../src/folder.node.js';
+import { vectorFolder } from '../src/folder.node.js';
 import { goldenOperatorSuite, goldenRopeSuite } from '../src/golden/suite.js';
 import { extendedCases, publishedCases } from '../src/published.js';
 import { type ConformanceCase, runCases } from '../src/runner.js';
@@ -45,7 +45,7 @@ async function failing(cases: Iterable<ConformanceCase>, factor: number): Promis
   return failed;
 }
 
-const vectors = vectorCases(openFolder(VECTORS));
+const vectors = vectorCases(vectorFolder(VECTORS));
 /** The suites without rearrange, whose numbers are so small that a hundred thousandth of most rounds to 0. */
 const suite = (name: string): ConformanceCase[] =>
   vectors.filter((one) => one.suite === name && !one.label.startsWith('REARRANGE'));

@@ -12,7 +12,7 @@ import { FIXTURES } from '../../../test/support/fixtures.js';
 import { damage, damaged } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
 import { VECTORS } from '../../../test/support/suites.js';
-import { openFolder } from '../src/folder.node.js';
+import { vectorFolder } from '../src/folder.node.js';
 import { judgeBits, judgeClose, judgeNmse, nmse } from '../src/judge.js';
 import { formatLabel, parseLabel } from '../src/label.js';
 import { extendedCases, publishedCases } from '../src/published.js';
@@ -286,7 +286,7 @@ describe('folders of vectors', () => {
   };
 
   test('another program’s folder in the same form runs', async () => {
-    const cases = vectorCases(openFolder(copy('onnx')));
+    const cases = vectorCases(vectorFolder(copy('onnx')));
     assert.equal(cases.length, 14);
     assert.deepEqual(await failures(cases), []);
   });
@@ -297,7 +297,7 @@ describe('folders of vectors', () => {
     const bytes = readFileSync(file);
     bytes[bytes.length - 1]! ^= 1;
     writeFileSync(file, bytes);
-    const one = () => vectorCases(openFolder(to)).filter((c) => c.label.includes('embedding/repeat/f32'));
+    const one = () => vectorCases(vectorFolder(to)).filter((c) => c.label.includes('embedding/repeat/f32'));
     assert.match((await failures(one()))[0]!, /1 of 128 elements differ in bits; first at 127/);
     writeFileSync(file, bytes.subarray(0, 100));
     await assert.rejects(failures(one()), { code: 'FORMAT' });
@@ -320,11 +320,11 @@ describe('folders of vectors', () => {
     for (const value of ['-0', '-0.0', 0]) {
       one.outputs.max_val.value = value;
       writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
-      assert.deepEqual(await failures(vectorCases(openFolder(to))), []);
+      assert.deepEqual(await failures(vectorCases(vectorFolder(to))), []);
     }
     one.outputs.max_val.value = 'minus zero';
     writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
-    await assert.rejects(failures(vectorCases(openFolder(to))), {
+    await assert.rejects(failures(vectorCases(vectorFolder(to))), {
       code: 'FORMAT',
       message: /a number, "nan", "inf", "-inf" or "-0"/,
     });
@@ -351,13 +351,13 @@ describe('folders of vectors', () => {
         data[half] = Number.NaN;
       });
     }
-    assert.deepEqual(await failures(vectorCases(openFolder(to))), []);
+    assert.deepEqual(await failures(vectorCases(vectorFolder(to))), []);
     for (const output of outputs) {
       change(output, (data) => {
         data[1]! += 1;
       });
     }
-    assert.match((await failures(vectorCases(openFolder(to))))[0]!, /1 of \d+ outside tolerance/);
+    assert.match((await failures(vectorCases(vectorFolder(to))))[0]!, /1 of \d+ outside tolerance/);
   });
 
   test('a manifest cannot reach outside its folder', async () => {
@@ -367,7 +367,7 @@ describe('folders of vectors', () => {
       '../../secret.npy',
     );
     writeFileSync(join(to, 'manifest.json'), manifest);
-    await assert.rejects(failures(vectorCases(openFolder(to)).slice(0, 1)), {
+    await assert.rejects(failures(vectorCases(vectorFolder(to)).slice(0, 1)), {
       code: 'FORMAT',
       message: /expected a file path inside the folder, got "\.\.\/\.\.\/secret\.npy"/,
     });
@@ -379,7 +379,7 @@ describe('folders of vectors', () => {
     manifest.cases[0].ne[1] = 2 ** 31;
     manifest.cases[0].view.nb = [4, 0, 0, 0];
     writeFileSync(join(to, 'manifest.json'), JSON.stringify(manifest));
-    await assert.rejects(failures(vectorCases(openFolder(to)).slice(0, 1)), {
+    await assert.rejects(failures(vectorCases(vectorFolder(to)).slice(0, 1)), {
       code: 'FORMAT',
       message: /cases\[0\]\.ne: expected at most 134217728 elements/,
     });
@@ -391,7 +391,7 @@ describe('folders of vectors', () => {
       rmSync(to, { recursive: true, force: true });
       mkdirSync(to);
       if (text !== undefined) writeFileSync(join(to, 'manifest.json'), text);
-      vectorCases(openFolder(to));
+      vectorCases(vectorFolder(to));
     };
     assert.throws(() => at(undefined), {
       code: 'FORMAT',
@@ -404,7 +404,7 @@ describe('folders of vectors', () => {
       message:
         /expected the form of the ggml, onnx, llaisys, infiniop, huggingface, cann, flash-attn or onnx-contrib vectors, got \["hello"\]/,
     });
-    assert.throws(() => openFolder(join(folder, 'nowhere')), {
+    assert.throws(() => vectorFolder(join(folder, 'nowhere')), {
       code: 'FORMAT',
       message: /nowhere: there is no such folder/,
     });
@@ -445,7 +445,7 @@ describe('folders of vectors', () => {
             node[key] = value;
             file = new TextEncoder().encode(JSON.stringify(json));
           }
-          const real = openFolder(join(VECTORS, name));
+          const real = vectorFolder(join(VECTORS, name));
           try {
             const cases = vectorCases({
               ...real,

@@ -15,7 +15,7 @@ import {
   type ReadHeads,
   readHeads,
 } from '@ropewalk/diagnose';
-import { type DumpFile, openDump, parseJson, writeNpz } from '@ropewalk/formats';
+import { type DumpFile, dumpOf, parseJson, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
@@ -128,7 +128,7 @@ function open(file: File): Promise<DumpFile> {
   const key = `${file.name}/${file.size}/${file.lastModified}`;
   const known = dumps.get(key);
   if (known) return known;
-  const opened = file.arrayBuffer().then((buffer) => openDump(file.name, new Uint8Array(buffer)));
+  const opened = file.arrayBuffer().then((buffer) => dumpOf(file.name, new Uint8Array(buffer)));
   opened.catch(() => dumps.delete(key));
   dumps.set(key, opened);
   return opened;

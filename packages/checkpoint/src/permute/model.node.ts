@@ -48,9 +48,9 @@ const OTHER_WEIGHTS = /\.(bin|pt|pth|gguf|safetensors|onnx|onnx_data|msgpack|h5|
 export async function openModel(path: string): Promise<OpenModel> {
   checkPath(path);
   const info = await stat(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable file or folder', cause));
-  if (info.isDirectory()) return openFolder(path);
+  if (info.isDirectory()) return vectorFolder(path);
   const parts = partNames(basename(path)) ?? [];
-  if (parts.length > 1) return openFolder(dirname(path), parts);
+  if (parts.length > 1) return vectorFolder(dirname(path), parts);
   const common = { path, kind: 'file' as const, files: [path], sizes: [info.size], companions: [], leftOut: [] };
   if (/\.safetensors$/i.test(path))
     return { ...common, format: 'safetensors', ...(await safetensorsOf(path, 0)), gguf: undefined };
@@ -65,7 +65,7 @@ async function safetensorsOf(path: string, file: number): Promise<Pick<OpenModel
 }
 
 /** @param wanted - the parts of the model, if the folder may hold other files too */
-async function openFolder(path: string, wanted?: readonly string[]): Promise<OpenModel> {
+async function vectorFolder(path: string, wanted?: readonly string[]): Promise<OpenModel> {
   const entries = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
   const weightsOf = (ending: RegExp): string[] =>
     entries.filter((name) => ending.test(name) && (wanted?.includes(name) ?? true));

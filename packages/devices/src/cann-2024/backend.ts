@@ -53,9 +53,9 @@ const NAMES: OptionNames<Cann2024Options> = { mended: true };
  * @returns an open backend; nothing needs to be disposed of
  * @throws {RopewalkError} UNSUPPORTED for a deviation that it does not have
  * @see ggml-org/llama.cpp#10540
- * @example const rw = await ropewalk({ backend: openCann2024() });
+ * @example const rw = await ropewalk({ backend: await openCann2024() });
  */
-export function openCann2024(options: Cann2024Options = {}): Backend {
+export async function openCann2024(options: Cann2024Options = {}): Promise<Backend> {
   const { mended: given = [] } = readOptions(options, 'cann-2024: options', NAMES);
   const names = Array.from(readList(given, 'cann-2024: mended'));
   const mended = new Set(names.map((name) => readName(name, CANN_2024_DEVIATIONS, 'cann-2024: mended')));
@@ -213,7 +213,8 @@ const WORDS: Readonly<Record<Cann2024Deviation, string>> = {
  * @returns the causes in words, one a deviation; none where no mending helps
  */
 export async function explainCann2024(passes: (device: Backend) => Promise<boolean>): Promise<readonly string[]> {
-  for (const mended of SUBSETS) if (await passes(openCann2024({ mended }))) return mended.map((name) => WORDS[name]);
+  for (const mended of SUBSETS)
+    if (await passes(await openCann2024({ mended }))) return mended.map((name) => WORDS[name]);
   return [];
 }
 

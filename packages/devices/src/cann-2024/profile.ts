@@ -35,7 +35,7 @@ export const CANN_2024: DeviceProfile = {
       { halfTables: true },
     ),
   ],
-  open: async () => openCann2024(),
+  open: () => openCann2024(),
   explain: explainCann2024,
   published: CANN_2024_RUN,
 };

@@ -45,7 +45,7 @@ export interface Apart {
   readonly pair: number | undefined;
 }
 
-/** The result of {@link compareRope}. */
+/** The result of `compareRope`. */
 export interface RopeComparison {
   /** A model gives the same with either, up to rounding and an expected permutation of the weights. */
   readonly same: boolean;

@@ -132,7 +132,7 @@ export class GraphBuilder {
    * @param name - the name of the graph
    * @param producer - the program that writes it
    * @param doc - a line for people
-   * @param opset - in [{@link OLDEST_OPSET}, {@link OPSET}]; below OPSET for graphs of primitives only
+   * @param opset - in [`OLDEST_OPSET`, `OPSET`]; below OPSET for graphs of primitives only
    */
   model(name: string, producer: string, doc?: string, opset = this.opset): OnnxModel {
     const { inputs, outputs, initializers, external, nodes } = this;

@@ -62,7 +62,7 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
 /** An operator and its sizes. */
 export interface OperatorModelOptions {
   readonly op: OperatorName;
-  /** The sizes that {@link OPERATOR_SHAPES} lists. */
+  /** The sizes that `OPERATOR_SHAPES` lists. */
   readonly shape: readonly number[];
   readonly form: GraphForm;
   /** The dtype of the data. Default: f32. */

@@ -26,7 +26,7 @@ const MAX_POSITIONS = 2 ** 24;
 
 /** The parameters with which cases are drawn. */
 export interface GoldenChoice {
-  /** Default: {@link GOLDEN_SEED}. */
+  /** Default: `GOLDEN_SEED`. */
   readonly seed?: number;
   /** RoPE is made in each of these; other operators' cases are taken if they have one. Default: the case's dtype. */
   readonly dtypes?: readonly FloatDtype[];

@@ -59,7 +59,7 @@ export interface GoldenFolder extends GoldenManifest {
  * @param onnx - reads tensors that are in ONNX files only
  * @throws {RopewalkError} FORMAT when the manifest is missing or malformed
  */
-export function openGolden(folder: VectorFolder, onnx?: OnnxLoader): GoldenFolder {
+export function goldenOf(folder: VectorFolder, onnx?: OnnxLoader): GoldenFolder {
   readFolder(folder, 'vectors: folder');
   const manifest = parseGoldenManifest(readManifest(folder, 'manifest.json'));
   return {

@@ -11,12 +11,12 @@ import { exactWithBounds, storedSlack } from './bounds.js';
 import { bindGolden, type GoldenQuestion } from './case.js';
 import type { GoldenChoice } from './choose.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
-import { type OnnxLoader, openGolden } from './read.js';
+import { goldenOf, type OnnxLoader } from './read.js';
 import { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './rope.js';
 
 /** Makes the cases of a folder. Each is judged by the exact results of its inputs, and by the outputs in the folder. */
 export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): ConformanceCase[] {
-  const golden = openGolden(folder, onnx);
+  const golden = goldenOf(folder, onnx);
   return golden.cases.map((entry) => ({
     suite: 'golden',
     label: formatLabel('GOLDEN', {
@@ -40,7 +40,7 @@ export function goldenVectorCases(folder: VectorFolder, onnx?: OnnxLoader): Conf
 
 /**
  * Makes the golden RoPE cases. Each element of an output is judged against the float64 reference on the same inputs.
- * The default seed is {@link GOLDEN_SEED}.
+ * The default seed is `GOLDEN_SEED`.
  */
 export function goldenRopeSuite(choice: Pick<GoldenChoice, 'seed'> = {}): ConformanceCase[] {
   const { seed = GOLDEN_SEED } = readOptions(choice, 'suite: choices', { seed: true });

@@ -6,7 +6,7 @@ import { refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
-import { openFolder } from '../folder.node.js';
+import { vectorFolder } from '../folder.node.js';
 import { TABLE_PRECISIONS, type TablePrecision } from '../verify/rope-model.js';
 import type { ChosenCase } from './choose.js';
 import {
@@ -17,7 +17,7 @@ import {
   type GoldenManifest,
   isGoldenId,
 } from './manifest.js';
-import { type OnnxLoader, openGolden } from './read.js';
+import { goldenOf, type OnnxLoader } from './read.js';
 import { answer, writeCase } from './write.js';
 
 /** The options of {@link writeGoldenFolder}. */
@@ -90,7 +90,7 @@ const ASSERT_ROPE = fileURLToPath(new URL('../../assert_rope.py', import.meta.ur
 
 function isGolden(folder: string): boolean {
   try {
-    openGolden(openFolder(folder));
+    goldenOf(vectorFolder(folder));
     return true;
   } catch (error) {
     if (error instanceof RopewalkError) return false;

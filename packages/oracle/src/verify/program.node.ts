@@ -37,7 +37,7 @@ import { type KernelPerf, kernelPerf, type PerfRequest, perfRequest } from './pe
 /** The version of the protocol, which every header has. */
 const PROTOCOL = 'ropewalk-verify-1';
 
-/** The options of {@link openProgram}. */
+/** The options of {@link programOf}. */
 export interface ProgramOptions {
   /** The program and its arguments, which no shell reads. */
   readonly words: readonly string[];
@@ -94,11 +94,11 @@ const MAX_LATE = 5;
  * run, and their answers are problems that say so.
  *
  * @example
- * const program = openProgram({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
+ * const program = programOf({ words: ['./kernel'], protocol: 'stdio', timeoutMs: 60_000 });
  * const answer = await program.run(golden);
  * await program.close();
  */
-export function openProgram(given: ProgramOptions): ProgramUnderTest {
+export function programOf(given: ProgramOptions): ProgramUnderTest {
   const options = readPlain(readOptions(given, 'verify: program', NAMES), 'verify: program');
   const words = Array.from(readList(options.words, 'verify: program: words', 'the words of a command'));
   if (words.length === 0 || words.some((word) => typeof word !== 'string'))

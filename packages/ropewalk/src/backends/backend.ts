@@ -50,7 +50,7 @@ export const MAX_THREADS = 16;
 
 /** Options for opening a backend; each backend reads those that concern it. */
 export interface BackendOptions {
-  /** cpu: the number of threads that compute, at most {@link MAX_THREADS}. Default: one for each core. */
+  /** cpu: the number of threads that compute, at most 16. Default: one for each core. */
   readonly threads?: number;
   /** cpu: the most bytes that tensors may take. Default and largest value: 4 GiB. */
   readonly memoryLimit?: number;

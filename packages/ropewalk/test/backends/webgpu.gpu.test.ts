@@ -10,7 +10,7 @@ import {
   runCases,
   vectorCases,
 } from '@ropewalk/oracle';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import { noGpu, sharedWebgpu } from '../../../../test/support/gpu.js';
 import { VECTORS, WITHOUT_KERNEL } from '../../../../test/support/suites.js';
 import { openWebgpu, WebgpuBackend } from '../../src/backends/webgpu/host.js';
@@ -46,7 +46,7 @@ describe('the webgpu backend', { skip: noGpu }, () => {
       ...extendedCases(),
       ...goldenRopeSuite(),
       ...goldenOperatorSuite(),
-      ...vectorCases(openFolder(VECTORS)),
+      ...vectorCases(vectorFolder(VECTORS)),
     ];
     const failed: string[] = [];
     for await (const result of runCases(cases, await sharedWebgpu()))
@@ -555,7 +555,10 @@ fn main(
       return createShaderModule.call(device, descriptor);
     };
     const rw = new Ropewalk(backend);
-    for await (const _ of runCases([...publishedCases(), ...extendedCases(), ...vectorCases(openFolder(VECTORS))], rw))
+    for await (const _ of runCases(
+      [...publishedCases(), ...extendedCases(), ...vectorCases(vectorFolder(VECTORS))],
+      rw,
+    ))
       await rw.finish();
     const half = (n: number): Tensor<'f16'> => rw.upload(new Uint16Array(n), { dtype: 'f16' });
     backend.run(

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { readNpy, viewOf } from '@ropewalk/oracle/internal';
-import { openFolder } from '@ropewalk/oracle/node';
+import { vectorFolder } from '@ropewalk/oracle/node';
 import fc from 'fast-check';
 import { drawn, FUZZ } from '../../../../test/support/size.js';
 import { VECTORS } from '../../../../test/support/suites.js';
@@ -134,7 +134,7 @@ const PLANS: Record<string, (t: Named, attrs: VectorCase['attrs']) => OpPlan> = 
 // The peers' tolerances (1e-2 for bf16) hide an operator that rounds on the way; ours is the float64 result rounded
 // once.
 describe('golden: LLAISYS vectors to the last unit', () => {
-  const folder = openFolder(`${VECTORS}/llaisys`);
+  const folder = vectorFolder(`${VECTORS}/llaisys`);
   const parse = (file: string) => JSON.parse(new TextDecoder().decode(folder.read(file)));
   const cases = (parse('manifest.json').cases as VectorCase[]).filter((c) => c.op !== 'rope');
 
