@@ -23,7 +23,7 @@ export interface LayerNormPlan {
 export interface LayerNormOptions {
   /** `[d]`, in the dtypes of the weight. */
   readonly bias?: Tensor | undefined;
-  /** What is added to the variance: finite, >= 0. */
+  /** The number that is added to the variance: finite, >= 0. */
   readonly eps: number;
 }
 

@@ -19,7 +19,7 @@ export interface RmsNormPlan {
 
 /** How an RMS norm computes. */
 export interface RmsNormOptions {
-  /** What is added to the mean of the squares: finite, >= 0. */
+  /** The number that is added to the mean of the squares: finite, >= 0. */
   readonly eps: number;
 }
 
