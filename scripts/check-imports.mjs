@@ -93,6 +93,19 @@ for (const file of files) {
   }
 }
 
+// Tests reach other packages than their own by entries. AssemblyScript, which asc compiles, has none.
+const tests = [join(root, 'test'), ...homes.map((folder) => join(root, folder, 'test'))].filter(existsSync);
+for (const path of tests.flatMap(sourcesIn)) {
+  const own = relative(root, path).split(/[\\/]/).slice(0, 2).join('/');
+  for (const { target } of importsOf(readFileSync(path, 'utf8'))) {
+    const to = target.startsWith('.') ? relative(root, resolve(dirname(path), target)).replaceAll('\\', '/') : '';
+    if (/^packages\/[^/]+\/src\//.test(to) && !to.startsWith(`${own}/`))
+      problems.push(
+        `${relative(root, path).replaceAll('\\', '/')}: imports ${target}, a file of another package; use its entries`,
+      );
+  }
+}
+
 const state = new Map();
 const visit = (path, trail) => {
   if (state.get(path) === 'done') return;

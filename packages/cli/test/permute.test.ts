@@ -166,7 +166,7 @@ describe('a trained model, whose two files were written by other programs', () =
     ];
     const bytes = got.get('blk.2.attn_k.weight')!;
     const want = hf.get('model.layers.2.self_attn.k_proj.weight')!;
-    const { numberFromF16 } = await import('../../ropewalk/src/core/float16.js');
+    const { numberFromF16 } = await import('ropewalk');
     for (let n = 0; n < bytes.length / 2; n++) {
       const exact = want.readFloatLE(4 * n);
       assert.ok(
