@@ -1,6 +1,6 @@
 /**
  * Checks the imports (CONTRIBUTING.md, "Packages"). Packages import only the packages that their package.json lists, by
- * name and by their entries. The folders inside `ropewalk` keep their order. Files form no cycle, not even with types.
+ * name and by their entries; so do tests. The folders inside `ropewalk` keep their order. Files form no cycle, not even with types.
  * Only files for Node import node: modules.
  *
  * Usage: node scripts/check-imports.mjs [ROOT]. Exits 1 and names each offending import.

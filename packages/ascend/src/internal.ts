@@ -1,3 +1,4 @@
+/** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 export { AscendC, LocalTensor, TBuf, TPipe, TQue } from './ascendc.js';
 export { calibrate } from './calibration.js';
 export { readKernel } from './kernels/declaration.js';
