@@ -26,7 +26,7 @@ export interface SessionOptions extends RoomOptions {
 }
 
 /** A way that is this many times slower than the same peer's best way is not timed. */
-const HOPELESS = 4;
+const FAR_SLOWER = 4;
 
 /** One way of a peer before the timing starts. */
 interface Asked extends Rival {
@@ -72,18 +72,18 @@ export function rivalsOf(peers: readonly Peer[]): (entry: BenchCase, prepared: P
     const close = async (): Promise<void> => {
       for (const session of sessions) await session.close();
     };
-    return { rivals: withoutHopeless(asked), close };
+    return { rivals: withoutFarSlower(asked), close };
   };
 }
 
 /** Leaves out each way that is much slower than another way of the same peer whose output agrees. */
-function withoutHopeless(asked: readonly Asked[]): Rival[] {
+function withoutFarSlower(asked: readonly Asked[]): Rival[] {
   return asked.map((way) => {
     const rivals = asked.filter(
       ({ result, trialMs }) => result.peer === way.result.peer && result.agrees && trialMs !== undefined,
     );
     const best = rivals.reduce((least, rival) => (rival.trialMs! < least.trialMs! ? rival : least), rivals[0] ?? way);
-    if (way.trialMs === undefined || way.trialMs <= HOPELESS * best.trialMs! || way.trialMs < 5) return way;
+    if (way.trialMs === undefined || way.trialMs <= FAR_SLOWER * best.trialMs! || way.trialMs < 5) return way;
     const leftOut = `not timed: one run took ${(way.trialMs / best.trialMs!).toFixed(0)} times that of ${best.result.graph}`;
     return { result: { ...way.result, leftOut } };
   });

@@ -832,7 +832,7 @@ const declared = () => ({
 const kernelRun = Object.freeze(aicore.measureRopeKernel('fast', measured() as never, { record: true }).run);
 const AICORE: Rows = {
   chromeTrace: () => [kernelRun],
-  timelineSvg: () => [kernelRun, { from: 0, to: 100 }],
+  timelineSvg: () => [kernelRun, { fromCycle: 0, toCycle: 100 }],
   whyNotKernel: () => ['baseline', { dtype: 'f16', pairing: 'interleaved', rotaryDim: 4, headDim: 4 }],
   readKernel: () => [declared()],
   measureKernel: () => [

@@ -1,8 +1,7 @@
 /** Says whether tests have a GPU here, and shares one GPU backend among them. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
-import { openBackend } from '@ropewalk/cli/internal';
-import { BACKENDS, openBackend as openOwn, Ropewalk } from 'ropewalk';
+import { BACKENDS, openBackend, Ropewalk } from 'ropewalk';
 import type { WebgpuBackend } from 'ropewalk/internal';
 import { noOnnxruntime } from './onnxruntime.js';
 
@@ -32,7 +31,7 @@ after(async () => (await shared)?.dispose());
  * open another one.
  */
 export function sharedWebgpu(): Promise<WebgpuBackend> {
-  shared ??= openOwn('webgpu') as Promise<WebgpuBackend>;
+  shared ??= openBackend('webgpu') as Promise<WebgpuBackend>;
   return shared;
 }
 
@@ -47,5 +46,7 @@ class SharedRopewalk extends Ropewalk {
  * @returns the backend, which the caller disposes of
  */
 export async function openShared(name: string): Promise<Ropewalk> {
-  return name === 'webgpu' ? new SharedRopewalk(await sharedWebgpu()) : new Ropewalk(await openBackend(name));
+  if (name === 'webgpu') return new SharedRopewalk(await sharedWebgpu());
+  const { openBackend } = await import('@ropewalk/cli/internal'); // it loads every command
+  return new Ropewalk(await openBackend(name));
 }

@@ -85,7 +85,7 @@ describe('svg', () => {
     const instructions = recorded.blocks[0]!.instructions!;
     const [from, to] = [2000, 2600];
     const inside = instructions.filter(({ start, end }) => end > from && start < to).length;
-    const svg = timelineSvg(recorded, { from, to });
+    const svg = timelineSvg(recorded, { fromCycle: from, toCycle: to });
     assert.equal([...svg.matchAll(/<g><title>/g)].length, inside);
     assert.ok(svg.includes('cycles 2000 to 2600'));
   });
@@ -128,11 +128,11 @@ describe('svg', () => {
     const recorded = run('fast');
     const refused = (options: TimelineOptions, message: RegExp) =>
       assert.throws(() => timelineSvg(recorded, options), { code: 'RANGE', message });
-    refused({ from: -1 }, /^aicore: from: expected a cycle >= 0 and <= 2\^40, got -1/);
-    refused({ from: 1e17 }, /^aicore: from/);
-    refused({ from: Number.NaN }, /^aicore: from/);
-    refused({ from: 500, to: 500 }, /^aicore: to: expected a cycle > 500 and <= 2\^40, got 500/);
-    refused({ to: Number.POSITIVE_INFINITY }, /^aicore: to/);
+    refused({ fromCycle: -1 }, /^aicore: fromCycle: expected a cycle >= 0 and <= 2\^40, got -1/);
+    refused({ fromCycle: 1e17 }, /^aicore: fromCycle/);
+    refused({ fromCycle: Number.NaN }, /^aicore: fromCycle/);
+    refused({ fromCycle: 500, toCycle: 500 }, /^aicore: toCycle: expected a cycle > 500 and <= 2\^40, got 500/);
+    refused({ toCycle: Number.POSITIVE_INFINITY }, /^aicore: toCycle/);
   });
 
   test('a run without a record is an empty picture, not an error', () => {

@@ -194,7 +194,7 @@ export function readMachine(flags: Flags<AicoreOptions>): { chip?: ChipName; cor
 
 /** Reads the cycles that a drawing shows. */
 export function readRange(flags: Flags<AicoreOptions>): TimelineOptions {
-  return { from: flags.number('fromCycle'), to: flags.number('toCycle') };
+  return { fromCycle: flags.number('fromCycle'), toCycle: flags.number('toCycle') };
 }
 
 /** Writes the timelines that the options ask for. @returns their files */

@@ -142,7 +142,7 @@ describe('where nothing can be written', () => {
         config,
         '--to',
         'onnx',
-        '--positions',
+        '--table-len',
         '4096',
         '--out',
         'tables',

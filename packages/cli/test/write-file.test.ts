@@ -91,7 +91,7 @@ test('what a process that was killed left is removed when the file is written ag
     import { syncBuiltinESMExports } from 'node:module';
     fs.renameSync = () => process.kill(process.pid, 'SIGKILL');
     syncBuiltinESMExports();
-    const { replaceFile } = await import(${JSON.stringify(pathToFileURL(join(builtPackage('formats'), 'node.js')).href)});
+    const { replaceFile } = await import(${JSON.stringify(pathToFileURL(join(builtPackage('formats'), 'internal.node.js')).href)});
     replaceFile(${JSON.stringify(file)}, 'half');`;
   const { signal, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8' });
   assert.equal(signal, 'SIGKILL', stderr);

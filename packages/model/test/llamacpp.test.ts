@@ -18,8 +18,8 @@ interface Vector {
   readonly logits?: string;
   readonly greedy?: string;
   /** llama.cpp's logits with the weights in f32: it rounds the activations of quantised weights. */
-  readonly logitsOfDequantized?: string;
-  readonly greedyOfDequantized?: string;
+  readonly logitsOfDequantised?: string;
+  readonly greedyOfDequantised?: string;
 }
 function vectorsIn(folder: string): Vector[] {
   const { models }: { models: Omit<Vector, 'folder'>[] } = JSON.parse(readFileSync(`${folder}/manifest.json`, 'utf8'));
@@ -40,7 +40,7 @@ describe("llama.cpp's logits", () => {
 
   test('those beside the repository', { skip: noLlamacppBeside }, () => assert.equal(beside.length, 12));
   for (const vector of [...own, ...beside]) {
-    const logits = vector.logitsOfDequantized ?? vector.logits;
+    const logits = vector.logitsOfDequantised ?? vector.logits;
     if (logits === undefined) {
       test(`${vector.name} is refused, as llama.cpp refuses it`, async () => {
         await assert.rejects(open(vector), {
@@ -57,7 +57,7 @@ describe("llama.cpp's logits", () => {
       try {
         const [prompt, greedy, want] = [
           read(vector.tokens),
-          read(vector.greedyOfDequantized ?? vector.greedy!),
+          read(vector.greedyOfDequantised ?? vector.greedy!),
           read(logits),
         ];
         const session = model.openSession();

@@ -41,7 +41,7 @@ const kernels = {
 
   /** Draws the last run's timeline between two cycles as an SVG document. */
   timeline(from: number, to: number): string {
-    return last ? timelineSvg(last.run, { from, to }) : '';
+    return last ? timelineSvg(last.run, { fromCycle: from, toCycle: to }) : '';
   },
 
   /** Writes the last run as JSON for Perfetto. */

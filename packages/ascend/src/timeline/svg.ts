@@ -6,12 +6,12 @@ import { type InstructionRecord, type KernelRun, QUEUES, type QueueName } from '
 /** Options of {@link timelineSvg}: the cycles to draw. */
 export interface TimelineOptions {
   /** First cycle. Default: the start of the block's first instruction. */
-  readonly from?: number;
+  readonly fromCycle?: number;
   /** Last cycle. Default: the end of the first 36 vector instructions and copies. */
-  readonly to?: number;
+  readonly toCycle?: number;
 }
 
-const NAMES: OptionNames<TimelineOptions> = { from: true, to: true };
+const NAMES: OptionNames<TimelineOptions> = { fromCycle: true, toCycle: true };
 
 /** So many are still readable side by side: three rows of the baseline, some tiles of the fast kernel. */
 const FIRST_INSTRUCTIONS = 36;
@@ -62,10 +62,10 @@ export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): stri
 function drawn(run: KernelRun, options: TimelineOptions): string {
   const block = [run.blocks[run.slowest], ...run.blocks].find((one) => one?.instructions);
   const all = block?.instructions ?? [];
-  const from = options.from ?? all.reduce((least, { start }) => Math.min(least, start), all[0]?.start ?? 0);
-  checkCycle('from', from, 0);
-  const to = options.to ?? Math.max(from + 1, lastOf(all, from));
-  checkCycle('to', to, from);
+  const from = options.fromCycle ?? all.reduce((least, { start }) => Math.min(least, start), all[0]?.start ?? 0);
+  checkCycle('fromCycle', from, 0);
+  const to = options.toCycle ?? Math.max(from + 1, lastOf(all, from));
+  checkCycle('toCycle', to, from);
   const shown = all.filter(({ start, end }) => end > from && start < to);
   const x = (cycle: number): number =>
     LEFT + ((Math.min(Math.max(cycle, from), to) - from) / (to - from)) * (WIDTH - LEFT - RIGHT);
@@ -106,9 +106,10 @@ function drawn(run: KernelRun, options: TimelineOptions): string {
 }
 
 /** Very large cycles are refused: their ticks could not be told apart as numbers. */
-function checkCycle(key: 'from' | 'to', cycle: number, least: number): void {
-  const good = Number.isFinite(cycle) && cycle <= 2 ** 40 && (key === 'from' ? cycle >= least : cycle > least);
-  if (!good) refuse('RANGE', `aicore: ${key}`, `a cycle ${key === 'from' ? '>=' : '>'} ${least} and <= 2^40`, cycle);
+function checkCycle(key: 'fromCycle' | 'toCycle', cycle: number, least: number): void {
+  const good = Number.isFinite(cycle) && cycle <= 2 ** 40 && (key === 'fromCycle' ? cycle >= least : cycle > least);
+  if (!good)
+    refuse('RANGE', `aicore: ${key}`, `a cycle ${key === 'fromCycle' ? '>=' : '>'} ${least} and <= 2^40`, cycle);
 }
 
 function lastOf(all: readonly InstructionRecord[], from: number): number {
