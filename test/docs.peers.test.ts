@@ -98,7 +98,8 @@ describe("README's commands", () => {
 });
 
 /** Commands that need something of the reader: a kernel's dumps and outputs, graphs of another program, or a GPU. */
-const OWN = /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|import) |ropewalk check .*--provider cuda)/;
+const OWN =
+  /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|inspect (llama|gptj|wrong)\.onnx)( |$)|ropewalk check .*--provider cuda)/;
 /** This page has every file that its commands need. */
 const WHOLE = join('docs', 'port-a-kernel.md');
 const noNumpy = spawnSync('python3', ['-c', 'import numpy']).status !== 0 && 'Python with numpy is not installed';

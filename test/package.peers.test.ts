@@ -169,7 +169,10 @@ describe('the built packages', () => {
     assert.match(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { base: 10000 });`), /Property 'pairing' is missing/);
   });
 
-  const everything = ENTRIES.map((entry, i) => `export * as entry${i} from '${entry}';\n`).join('');
+  // What our packages share promises nothing, not even to compilers of users.
+  const everything = ENTRIES.filter((entry) => !entry.includes('/internal'))
+    .map((entry, i) => `export * as entry${i} from '${entry}';\n`)
+    .join('');
   test('the types of every entry compile, libraries checked too, with ES2022 and DOM alone', () => {
     assert.equal(compile(current, 'all.mts', everything, { module: 'nodenext' }), '');
     assert.equal(compile(current, 'all.ts', everything, { module: 'esnext', moduleResolution: 'bundler' }), '');
