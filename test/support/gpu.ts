@@ -1,8 +1,7 @@
 /** Says whether tests have a GPU here, and shares one GPU backend among them. */
 import { existsSync } from 'node:fs';
 import { after } from 'node:test';
-import { BACKENDS, openBackend, Ropewalk } from 'ropewalk';
-import type { WebgpuBackend } from 'ropewalk/internal';
+import { BACKENDS, type Backend, openBackend, Ropewalk } from 'ropewalk';
 import { noOnnxruntime } from './onnxruntime.js';
 
 // Debian's Chromium contains a software Vulkan driver, on which the kernels really run without a GPU.
@@ -21,6 +20,9 @@ export const noGpu: string | false = (await BACKENDS.find(({ name }) => name ===
 export function noBackend(name: string): string | false {
   return (name === 'webgpu' && noGpu) || (name === 'onnxruntime' && noOnnxruntime);
 }
+
+/** The webgpu backend, as far as tests look inside. */
+type WebgpuBackend = Backend & { readonly shared: { readonly device: GPUDevice } };
 
 let shared: Promise<WebgpuBackend> | undefined;
 after(async () => (await shared)?.dispose());

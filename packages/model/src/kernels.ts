@@ -119,10 +119,14 @@ function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations
   };
 }
 
-export type KernelSequence = ReturnType<typeof kernelSequence>;
+/** A sequence on our kernels, with its parts. */
+export interface KernelSequence extends Sequence {
+  readonly cache: KvCache;
+  readonly decoder: Decoder;
+}
 
 /** Starts a sequence of tokens whose keys and values are in the backend's memory. */
-function kernelSequence(decoder: Decoder, { context, cacheDtype }: Required<SessionOptions>) {
+function kernelSequence(decoder: Decoder, { context, cacheDtype }: Required<SessionOptions>): KernelSequence {
   const { runner, config } = decoder;
   const cache = new KvCache(runner, config, context, cacheDtype);
   return {

@@ -7,7 +7,6 @@
 export { type BackendEntry, MAX_THREADS } from './backends/backend.js';
 export { whyNotFloatCaches } from './backends/caches.js';
 export { ROUNDED, roundsActivations, tensorsOf, whyFloat64 } from './backends/float64.js';
-export type { WebgpuBackend } from './backends/webgpu/host.js';
 export {
   checkBytes,
   checkFields,

@@ -172,6 +172,11 @@ export function magnitudeOf(scaling: RopeScaling | undefined): number {
 }
 
 /** Runs a hypothesis on some rows with the given errors: `[rows, head_dim]`. */
-export function runAs({ steps, control }: Hypothesis, rounding: Rounding, heads: Heads, rows: readonly number[]) {
+export function runAs(
+  { steps, control }: Hypothesis,
+  rounding: Rounding,
+  heads: Heads,
+  rows: readonly number[],
+): Float64Array {
   return control.as(rounding, () => runRows(steps, heads, rows));
 }

@@ -116,7 +116,7 @@ const chosen = (all: Record<string, unknown>): SelfAttentionOptions =>
 describe('self_attention on webgpu', { skip: noGpu }, () => {
   let backend: WebgpuBackend;
   before(async () => {
-    backend = await sharedWebgpu();
+    backend = (await sharedWebgpu()) as WebgpuBackend;
   });
 
   /** Runs a trial, in host memory and the device's as `owned` says. @returns all tensors, in host memory */

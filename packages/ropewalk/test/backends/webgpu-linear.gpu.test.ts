@@ -133,7 +133,7 @@ async function compare({ x, weight, bias, out, label }: Trial, got: Float): Prom
 describe('linear on webgpu', { skip: noGpu }, () => {
   let backend: WebgpuBackend;
   before(async () => {
-    backend = await sharedWebgpu();
+    backend = (await sharedWebgpu()) as WebgpuBackend;
   });
   after(() => {
     if (process.env.WORST) console.log(`linear: ${worst.toPrecision(3)} of the bound`);

@@ -135,7 +135,7 @@ let rw: Ropewalk;
 let tiny = 0;
 before(async () => {
   if (noGpu) return;
-  backend = await sharedWebgpu();
+  backend = (await sharedWebgpu()) as WebgpuBackend;
   rw = new Ropewalk(backend);
   const [sum] = await rw
     .add(tensorFrom<'f32'>(Float32Array.of(2 ** -130)), tensorFrom<'f32'>(Float32Array.of(0)))
