@@ -83,6 +83,11 @@ function usesFloat64(plan: OpPlan): boolean {
 /** Lists every tensor of a plan: its fields that are tensors or blocks, or those of its parts. */
 export function tensorsOf(plan: OpPlan): Tensor[] {
   if (plan.op === 'rope') return plan.parts.flatMap(({ x, out, norm }) => (norm ? [x, out, norm.weight] : [x, out]));
-  const blocks = 'weight' in plan && isBlocks(plan.weight) ? [plan.weight.bytes] : [];
-  return [...blocks, ...Object.values<unknown>({ ...plan }).filter((field) => Tensor.isTensor(field))];
+  const tensors: Tensor[] = 'weight' in plan && isBlocks(plan.weight) ? [plan.weight.bytes] : [];
+  // A loop without copies, because webgpu asks in each call.
+  for (const name in plan) {
+    const field: unknown = plan[name as keyof typeof plan];
+    if (Tensor.isTensor(field)) tensors.push(field);
+  }
+  return tensors;
 }

@@ -119,27 +119,32 @@ export function checkApart(out: Tensor, where: string, name: string, input: Tens
   fail('ALIAS', where, `it shares ${share} of its memory with ${name}. Give it memory of its own${allowed}.`);
 }
 
+/** The names of an operator's tensors in messages, made once: joined in each call they would cost a small call a tenth. */
+export const labelsOf = <const Names extends string>(op: string, ...names: Names[]): Readonly<Record<Names, string>> =>
+  Object.fromEntries(names.map((name) => [name, `${op}: ${name}`])) as Record<Names, string>;
+
 /**
  * Checks the tensors of an operator that computes element by element: one shape, one float dtype, and an output that
  * may be exactly an input. Errors come in the order SHAPE, DTYPE, ALIAS.
  *
+ * @param labels - of `out`, and of each name
  * @throws {RopewalkError} SHAPE, DTYPE or ALIAS
  */
-export function checkElementwise(
-  op: string,
+export function checkElementwise<Name extends string>(
+  labels: Readonly<Record<Name | 'out', string>>,
   out: Tensor,
-  name: string,
+  name: Name,
   input: Tensor,
-  secondName?: string,
+  secondName?: Name,
   second?: Tensor,
 ): void {
-  checkTensor(input, `${op}: ${name}`);
-  if (secondName) checkDims(second!, `${op}: ${secondName}`, input.shape);
-  checkDims(out, `${op}: out`, input.shape);
-  checkFloat(input, `${op}: ${name}`);
-  if (secondName) checkFloat(second!, `${op}: ${secondName}`, input.dtype);
-  checkFloat(out, `${op}: out`, input.dtype);
-  checkOutput(out, `${op}: out`);
-  checkApart(out, `${op}: out`, name, input, true);
-  if (secondName) checkApart(out, `${op}: out`, secondName, second!, true);
+  checkTensor(input, labels[name]);
+  if (secondName) checkDims(second!, labels[secondName], input.shape);
+  checkDims(out, labels.out, input.shape);
+  checkFloat(input, labels[name]);
+  if (secondName) checkFloat(second!, labels[secondName], input.dtype);
+  checkFloat(out, labels.out, input.dtype);
+  checkOutput(out, labels.out);
+  checkApart(out, labels.out, name, input, true);
+  if (secondName) checkApart(out, labels.out, secondName, second!, true);
 }

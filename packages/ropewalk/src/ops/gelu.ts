@@ -2,7 +2,7 @@
 import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
-import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
+import { CHECKED, checkElementwise, checkedPlan, labelsOf } from './checks.js';
 
 /** Options of GELU. */
 export interface GeluOptions {
@@ -32,6 +32,8 @@ export interface GegluPlan {
   readonly approximate: 'none' | 'tanh';
 }
 
+const GELU_LABELS = /* @__PURE__ */ labelsOf('gelu', 'out', 'x');
+
 /**
  * Checks `out = gelu(x)`.
  *
@@ -43,9 +45,11 @@ export interface GegluPlan {
  */
 export function planGelu(x: Tensor, out: Tensor, options: GeluOptions = {}): GeluPlan {
   const approximate = readApproximate(options, 'gelu');
-  checkElementwise('gelu', out, 'x', x);
+  checkElementwise(GELU_LABELS, out, 'x', x);
   return checkedPlan<GeluPlan>({ checked: CHECKED, op: 'gelu', x, out, approximate });
 }
+
+const GEGLU_LABELS = /* @__PURE__ */ labelsOf('geglu', 'out', 'gate', 'up');
 
 /**
  * Checks `out = up · gelu(gate)`.
@@ -59,7 +63,7 @@ export function planGelu(x: Tensor, out: Tensor, options: GeluOptions = {}): Gel
  */
 export function planGeglu(gate: Tensor, up: Tensor, out: Tensor, options: GeluOptions = {}): GegluPlan {
   const approximate = readApproximate(options, 'geglu');
-  checkElementwise('geglu', out, 'gate', gate, 'up', up);
+  checkElementwise(GEGLU_LABELS, out, 'gate', gate, 'up', up);
   return checkedPlan<GegluPlan>({ checked: CHECKED, op: 'geglu', gate, up, out, approximate });
 }
 

@@ -3,7 +3,7 @@ import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import type { Tensor } from '../core/tensor.js';
 import { CHECKED, checkedPlan } from './checks.js';
-import { checkNorm } from './rms-norm.js';
+import { checkNorm, NORM_LABELS } from './rms-norm.js';
 
 /** A checked layer norm over the last dimension. Frozen. */
 export interface LayerNormPlan {
@@ -42,6 +42,6 @@ const NAMES: OptionNames<LayerNormOptions> = { bias: true, eps: true };
  */
 export function planLayerNorm(x: Tensor, weight: Tensor, out: Tensor, options: LayerNormOptions): LayerNormPlan {
   const { bias, eps } = readOptions(options, 'layer_norm: options', NAMES);
-  checkNorm('layer_norm', x, weight, bias, eps, out);
+  checkNorm(NORM_LABELS.layer_norm, x, weight, bias, eps, out);
   return checkedPlan<LayerNormPlan>({ checked: CHECKED, op: 'layer_norm', x, weight, bias, eps, out });
 }

@@ -47,7 +47,9 @@ export function operatorOf<Rest extends readonly unknown[]>(
   table: OperatorTable<Rest>,
   { op }: OpPlan,
 ): (plan: OpPlan, ...rest: Rest) => void {
-  return Object.hasOwn(table, op) ? (table[op] as (plan: OpPlan, ...rest: Rest) => void) : refusePlan(op);
+  const found = table[op] as ((plan: OpPlan, ...rest: Rest) => void) | undefined;
+  // What every object inherits is no operator.
+  return found !== undefined && found !== Object.prototype[op as keyof object] ? found : refusePlan(op);
 }
 
 /**

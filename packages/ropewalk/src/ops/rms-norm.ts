@@ -3,7 +3,16 @@ import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { checkTensor, type Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkedPlan, checkFloat, checkOutput, checkStored } from './checks.js';
+import {
+  CHECKED,
+  checkApart,
+  checkDims,
+  checkedPlan,
+  checkFloat,
+  checkOutput,
+  checkStored,
+  labelsOf,
+} from './checks.js';
 
 /** A checked RMS norm over the last dimension. Frozen. */
 export interface RmsNormPlan {
@@ -37,32 +46,38 @@ const NAMES: OptionNames<RmsNormOptions> = { eps: true };
  */
 export function planRmsNorm(x: Tensor, weight: Tensor, out: Tensor, options: RmsNormOptions): RmsNormPlan {
   const { eps } = readOptions(options, 'rms_norm: options', NAMES);
-  checkNorm('rms_norm', x, weight, undefined, eps, out);
+  checkNorm(NORM_LABELS.rms_norm, x, weight, undefined, eps, out);
   return checkedPlan<RmsNormPlan>({ checked: CHECKED, op: 'rms_norm', x, weight, eps, out });
 }
 
+/** The labels of either norm. */
+export const NORM_LABELS = {
+  rms_norm: /* @__PURE__ */ labelsOf('rms_norm', 'x', 'weight', 'bias', 'eps', 'out'),
+  layer_norm: /* @__PURE__ */ labelsOf('layer_norm', 'x', 'weight', 'bias', 'eps', 'out'),
+};
+
 /** Checks the arguments of either norm. */
 export function checkNorm(
-  op: 'rms_norm' | 'layer_norm',
+  labels: (typeof NORM_LABELS)['rms_norm'],
   x: Tensor,
   weight: Tensor,
   bias: Tensor | undefined,
   eps: number,
   out: Tensor,
 ): void {
-  checkTensor(x, `${op}: x`);
-  if (x.rank === 0) refuse('SHAPE', `${op}: x`, 'at least one dimension', x.shape);
+  checkTensor(x, labels.x);
+  if (x.rank === 0) refuse('SHAPE', labels.x, 'at least one dimension', x.shape);
   const vector = [x.shape.at(-1)!];
-  checkDims(weight, `${op}: weight`, vector);
-  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', `${op}: eps`, 'a finite number >= 0', eps);
-  if (bias !== undefined) checkDims(bias, `${op}: bias`, vector);
-  checkDims(out, `${op}: out`, x.shape);
-  checkFloat(x, `${op}: x`);
-  checkStored(weight, `${op}: weight`, x.dtype);
-  if (bias) checkStored(bias, `${op}: bias`, x.dtype);
-  checkFloat(out, `${op}: out`, x.dtype);
-  checkOutput(out, `${op}: out`);
-  checkApart(out, `${op}: out`, 'x', x, true);
-  checkApart(out, `${op}: out`, 'weight', weight);
-  if (bias) checkApart(out, `${op}: out`, 'bias', bias);
+  checkDims(weight, labels.weight, vector);
+  if (!Number.isFinite(eps) || eps < 0) refuse('RANGE', labels.eps, 'a finite number >= 0', eps);
+  if (bias !== undefined) checkDims(bias, labels.bias, vector);
+  checkDims(out, labels.out, x.shape);
+  checkFloat(x, labels.x);
+  checkStored(weight, labels.weight, x.dtype);
+  if (bias) checkStored(bias, labels.bias, x.dtype);
+  checkFloat(out, labels.out, x.dtype);
+  checkOutput(out, labels.out);
+  checkApart(out, labels.out, 'x', x, true);
+  checkApart(out, labels.out, 'weight', weight);
+  if (bias) checkApart(out, labels.out, 'bias', bias);
 }

@@ -3,7 +3,7 @@ import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import { Tensor } from '../core/tensor.js';
-import { CHECKED, checkApart, checkDims, checkElementwise, checkedPlan, checkFloat } from './checks.js';
+import { CHECKED, checkApart, checkDims, checkElementwise, checkedPlan, checkFloat, labelsOf } from './checks.js';
 
 /** Options of scale. */
 export interface ScaleOptions {
@@ -25,6 +25,8 @@ export interface ScalePlan {
   readonly out: Tensor<FloatDtype>;
 }
 
+const LABELS = /* @__PURE__ */ labelsOf('scale', 'out', 'x');
+
 /**
  * Checks `out = x · factor`, or `out = softcap · tanh(x · factor / softcap)`.
  *
@@ -37,7 +39,7 @@ export interface ScalePlan {
  */
 export function planScale(x: Tensor, factor: number | Tensor, out: Tensor, options: ScaleOptions = {}): ScalePlan {
   const { softcap } = readOptions(options, 'scale: options', NAMES);
-  checkElementwise('scale', out, 'x', x);
+  checkElementwise(LABELS, out, 'x', x);
   if (Tensor.isTensor(factor)) {
     if (x.rank === 0) refuse('SHAPE', 'scale: x', 'at least one dimension beside factors of rows', x.shape);
     checkDims(factor, 'scale: factor', x.shape.slice(0, -1));

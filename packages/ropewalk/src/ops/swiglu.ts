@@ -3,7 +3,7 @@ import { type OptionNames, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
-import { CHECKED, checkElementwise, checkedPlan } from './checks.js';
+import { CHECKED, checkElementwise, checkedPlan, labelsOf } from './checks.js';
 
 /** Options of SwiGLU. gpt-oss has `{ limit: 7, alpha: 1.702, offset: 1 }`. */
 export interface SwigluOptions {
@@ -28,6 +28,8 @@ export interface SwigluPlan {
   readonly offset: number;
 }
 
+const LABELS = /* @__PURE__ */ labelsOf('swiglu', 'out', 'gate', 'up');
+
 /**
  * Checks `out = (u + offset) · g / (1 + exp(−alpha·g))` with `g = min(gate, limit)` and `u = clip(up, ±limit)`; without
  * options `out = up · gate / (1 + exp(−gate))`.
@@ -45,7 +47,7 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: Swigl
   const { limit } = given;
   const alpha = given.alpha ?? 1;
   const offset = given.offset ?? 0;
-  checkElementwise('swiglu', out, 'gate', gate, 'up', up);
+  checkElementwise(LABELS, out, 'gate', gate, 'up', up);
   if (limit !== undefined && !(Number.isFinite(limit) && limit > 0))
     refuse('RANGE', 'swiglu: limit', 'a finite number > 0', limit);
   if (!Number.isFinite(alpha)) refuse('RANGE', 'swiglu: alpha', 'a finite number', alpha);
