@@ -169,7 +169,7 @@ describe('the built packages', () => {
     assert.match(use(`rw.rope(rw.allocate('f32', [1, 1, 4]), [0], { base: 10000 });`), /Property 'pairing' is missing/);
   });
 
-  // What our packages share promises nothing, not even to compilers of users.
+  // The names that our packages share promise nothing, not even to compilers of users.
   const everything = ENTRIES.filter((entry) => !entry.includes('/internal'))
     .map((entry, i) => `export * as entry${i} from '${entry}';\n`)
     .join('');

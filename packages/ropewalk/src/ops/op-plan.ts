@@ -48,7 +48,7 @@ export function operatorOf<Rest extends readonly unknown[]>(
   { op }: OpPlan,
 ): (plan: OpPlan, ...rest: Rest) => void {
   const found = table[op] as ((plan: OpPlan, ...rest: Rest) => void) | undefined;
-  // What every object inherits is no operator.
+  // A method that every object inherits is no operator.
   return found !== undefined && found !== Object.prototype[op as keyof object] ? found : refusePlan(op);
 }
 
