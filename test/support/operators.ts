@@ -428,6 +428,16 @@ export function compare(trial: Trial, n: number, got: Tensor, want: Tensor): voi
   }
 }
 
+/**
+ * The error that a sum of k products and a bias in f32 may have, each product rounded or fused into it. The theorem says
+ * (k + 1)·u·Σ|products|. Roundings go both ways, so that the sum of them grows as √k: one that is at most u has a
+ * variance of u²/3, and 4·√k·u·Σ is then 6.9 standard deviations even where one large product makes every partial sum
+ * as large as Σ (Higham and Mary 2019, doi:10.1137/18M1226312). What is allowed is the smaller of the two; x or W
+ * rounded to f16 or bf16 on the way would not pass. `smallest` is the smallest number that is not taken as 0.
+ */
+export const dotError = (k: number, products: number, smallest = 2 ** -149): number =>
+  Math.min(4 * Math.sqrt(k), k + 1) * U * products + (k + 2) * smallest;
+
 /** Declares a property whose name {@link worst} uses. */
 export function holds<T extends [unknown, ...unknown[]]>(
   name: string,

@@ -28,6 +28,7 @@ import {
   copyTrial,
   copyWith,
   DENSE,
+  dotError,
   dtypes,
   emulate,
   exactOf,
@@ -891,14 +892,6 @@ describe('rope', () => {
     },
   );
 });
-
-/**
- * A sum of k products in f32, each product rounded or fused into the sum: k roundings, and by the theorem an error of
- * at most k·u·Σ|products| and one more for the bias. Roundings go both ways and nearly cancel, so that for large k far
- * less is seen: 3.7·u·Σ at most (770 rows of 70 products). What is allowed is the smaller of the theorem and
- * 6·u·Σ|products|; x or W rounded to f16 or bf16 on the way would not pass.
- */
-const dotError = (k: number, products: number): number => Math.min(6, k + 1) * U * products + (k + 1) * 2 ** -149;
 
 /** Layouts without stride 0 along a sum, where equal products would round the same way each time, and nothing cancels. */
 const unlike = (how: Placement, d: number): Placement => ({ ...how, repeat: how.repeat & ~(1 << d) });

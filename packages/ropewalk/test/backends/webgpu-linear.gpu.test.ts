@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { noGpu, sharedWebgpu } from '../../../../test/support/gpu.js';
-import { blocksOf, randomness, U } from '../../../../test/support/operators.js';
+import { blocksOf, dotError, randomness, U } from '../../../../test/support/operators.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
 import type { BlockFormat } from '../../src/core/block-formats.js';
@@ -94,15 +94,6 @@ interface Trial {
  */
 let worst = 0;
 
-/**
- * A sum of k products in f32, each product rounded or fused into the sum, and the bias: off by at most (k +
- * 2)·u·Σ|products|. Roundings go both ways, so that their sum grows as √k (Higham and Mary 2019,
- * doi:10.1137/18M1226312); what is allowed is the smaller of the theorem and (√k + 4)·u·Σ. x or W rounded to f16 or
- * bf16 on the way would not pass. A GPU may take f32's subnormals as zeros.
- */
-const dotError = (k: number, products: number): number =>
-  Math.min(Math.sqrt(k) + 4, k + 2) * U * products + (k + 2) * 2 ** -126;
-
 /** Checks that every number is between the allowed limits, both rounded to the dtype, and nothing else is written. */
 async function compare({ x, weight, bias, out, label }: Trial, got: Float): Promise<void> {
   const k = x.shape.at(-1)!;
@@ -119,7 +110,7 @@ async function compare({ x, weight, bias, out, label }: Trial, got: Float): Prom
   walk(got, (at, i) => {
     inside[at] = 1;
     const value = loadNumber(values, got.dtype, at);
-    const error = dotError(k, products[i]!);
+    const error = dotError(k, products[i]!, 2 ** -126); // a GPU may take f32's subnormals as zeros
     if (process.env.WORST && got.dtype === 'f32')
       worst = Math.max(worst, (Math.abs(value - exact[i]!) - U * Math.abs(exact[i]!)) / error);
     const [low, high] = [roundTo(got.dtype, exact[i]! - error), roundTo(got.dtype, exact[i]! + error)];
