@@ -18,7 +18,7 @@ const BUDGETS = {
   dialects: 7_500,
   formats: 3_250,
   model: 10_250,
-  'model-onnx': 2_650,
+  'model-onnx': 2_680,
   onnx: 10_700,
   oracle: 7_850,
   ropewalk: 13_500,

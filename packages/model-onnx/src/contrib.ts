@@ -35,7 +35,8 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
     tokensFirst: hasGrouped(s),
     experts: (x, chosen, layer) => fusedExperts(s, x, chosen, layer) ?? portable.experts(x, chosen, layer),
     packs: ({ rope }) => isGrouped(s, rope),
-    attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
+    // ONNX Runtime 1.30 infers a wrong width of the result where it does not know that of the input, after a Gemm.
+    attentionOfPacked: (qkv, call) => s.reshape(grouped(s, [qkv, '', ''], call), config.numHeads * config.valueDim),
     attention: (heads, call) =>
       isGrouped(s, call.rope) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
   };

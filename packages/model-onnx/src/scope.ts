@@ -111,7 +111,7 @@ export class DecoderScope {
   /** Makes weights numbers in f32. */
   numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights), inTurns = false): string {
     const value = this.constant(weights, 'numbers', shape, inTurns);
-    return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
+    return floatsOf(weights) === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 
   /** Makes a constant number in f32. */
@@ -180,9 +180,14 @@ function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly
   if (madeAs === 'codes') return 'u8';
   if (madeAs === 'scales') return 'f32';
   const { held } = weights[0]!;
-  if (madeAs === 'numbers') return held as 'f32' | 'f16' | 'bf16';
+  if (madeAs === 'numbers') return floatsOf(weights);
   const pairs = countElements(shape) < countElements(joined(weights));
   return held === 'q8_0' || pairs ? 'i8' : 'i4';
+}
+
+/** Returns the dtype of weights in one constant: f32, which is exact, if they have several. */
+function floatsOf([first, ...others]: readonly WeightPlan[]): 'f32' | 'f16' | 'bf16' {
+  return others.every(({ held }) => held === first!.held) ? (first!.held as 'f16') : 'f32';
 }
 
 /** Returns the shape of weights whose rows follow each other. */

@@ -194,6 +194,20 @@ describe('whole or not at all', () => {
     );
   });
 
+  testPeers('a graph that ONNX Runtime does not load is no export', { skip }, async () => {
+    const { InferenceSession, env } = ort as Exclude<typeof ort, string>;
+    const loads = InferenceSession.create;
+    const out = fresh();
+    try {
+      Object.assign(InferenceSession, { create: () => Promise.reject(new Error('Incompatible dimensions')) });
+      const message = `onnxruntime: ${out}: the graph does not load: Incompatible dimensions. Try another provider, or a newer onnxruntime-node.`;
+      await leavesNothing(out, () => exportDecoder(small, out), { code: 'DEVICE', message });
+    } finally {
+      Object.assign(InferenceSession, { create: loads });
+    }
+    assert.equal((await exportDecoder(small, out)).loadedIn, env.versions.node);
+  });
+
   test("somebody's folder is never replaced: one file that no export writes is enough", async () => {
     for (const stranger of ['model.safetensors', 'onnx/model_quantized.onnx', 'notes']) {
       const out = fresh();
