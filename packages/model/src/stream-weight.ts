@@ -7,7 +7,7 @@ import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantize.js';
 import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
 import { type QuantizedFormat, quantize } from './quantize.js';
-import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
+import { type Floats, isBlockFormat, type Span, type WeightPlan } from './weights.js';
 
 /** The progress of reading weights. */
 export interface LoadProgress {
@@ -102,19 +102,21 @@ function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conve
       },
     };
   }
+  // Other blocks are held as they are stored.
+  const numbers = held as Floats;
   const halves = growing(Uint16Array);
   const rounded = (piece: Uint8Array): Uint16Array => {
     const out = halves((piece.length / bytes) * weights);
     // Blocks are rounded once, from float64.
-    if (WIDENED.has(type)) widen(piece, out, held);
-    else roundTo(held, widened(piece), out, where);
+    if (WIDENED.has(type)) widen(piece, out, numbers);
+    else roundTo(numbers, widened(piece), out, where);
     return out;
   };
   return {
     unit: bytes,
-    held: weights * sizeBytes(held),
+    held: weights * sizeBytes(numbers),
     convert(piece) {
-      const out = held === 'f32' ? widened(piece) : rounded(piece);
+      const out = numbers === 'f32' ? widened(piece) : rounded(piece);
       return new Uint8Array(out.buffer, 0, out.byteLength);
     },
   };

@@ -1,10 +1,11 @@
 /** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
 import { BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { BLOCK_FORMAT_NAMES, blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
 import type { QuantizedFormat } from './quantize.js';
+import type { SplitFormat } from './split-blocks.js';
 import type { DecoderConfig } from './types.js';
 
 export interface StoredTensor {
@@ -18,7 +19,10 @@ export interface StoredTensor {
   readonly sizeBytes: number | undefined;
 }
 
-export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
+/** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
+export type Held = Floats | BlockFormat | SplitFormat;
+
+export type Floats = 'f32' | 'f16' | 'bf16';
 
 /**
  * The dtype of a matrix in memory whose stored type the backend does not read, and that no 16-bit type holds exactly.
@@ -30,7 +34,7 @@ export interface HoldOptions {
   /** Decides for matrices whose type is not in `formats`, and that no 16-bit type holds exactly. Default: f32. */
   readonly widenTo?: WidenTo | undefined;
   /** The block formats that are kept as they are stored. Default: all that kernels read. */
-  readonly formats?: readonly BlockFormat[] | undefined;
+  readonly formats?: readonly (BlockFormat | SplitFormat)[] | undefined;
   /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
   readonly quantize?: QuantizedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
@@ -516,7 +520,8 @@ function planOf(
 
 /** Counts the bytes of so many weights in memory. */
 export function bytesHeld(held: Held, count: number): number {
-  return isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
+  const format = WIDENED.get(held.toUpperCase());
+  return format ? (count / format.weights) * format.bytes : count * sizeBytes(held as Floats);
 }
 
 /**

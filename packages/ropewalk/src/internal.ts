@@ -28,6 +28,8 @@ export {
   type BlockSizes,
   E2M1,
   half,
+  i8,
+  scaleOf,
   u16,
   WIDEN_BLOCK,
   type WidenBlock,
