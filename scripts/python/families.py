@@ -110,6 +110,21 @@ FAMILIES.update({
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=8, use_bias=True)),
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=4, sliding_window=5)),
     "starcoder2": ("Starcoder2Config", dict(sliding_window=5)),
+    "gemma3-images": ("Gemma3Config", dict(
+        text_config=dict(SIZES, num_hidden_layers=7, head_dim=16, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0)),
+        vision_config=dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        mm_tokens_per_image=4, image_token_index=60,
+    )),
+    "mistral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="mistral", head_dim=12, sliding_window=None),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
+    "ministral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="ministral3", head_dim=12, rope_parameters=dict(YARN, rope_theta=10000.0, llama_4_scaling_beta=0.1)),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
 })
 
 # Logits should differ clearly: rows of matrices have about this length, times that of the input.

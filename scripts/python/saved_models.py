@@ -1,10 +1,11 @@
 """
 Random models of families.py in f32, as this version of transformers saves them, with its logits.
 
-  python saved_models.py FOLDER NAME…    FOLDER/NAME with config.json, model.safetensors, tokens.npy, and logits of all
+  python saved_models.py FOLDER NAME[+FORM]…  FOLDER/NAME+FORM with config.json, model.safetensors, tokens.npy, and logits of all
                                          tokens: plain.npy, cached.npy (5 tokens, then one by one), padded.npy (two
                                          tokens of padding on the left, masked)
 
+FORM is bf16, f16, shards, or fresh: the names of transformers 5's own modules, with all experts in one tensor.
 It prints {"version", "errors": {NAME: why this version cannot make or run it}}.
 """
 
@@ -22,7 +23,12 @@ PREFILL = 5
 
 
 def save(name, folder):
-    model = families.make(name).float()
+    family, _, form = name.partition("+")
+    model = families.make(family).float()
+    if form == "bf16":
+        # Parameters only: the frequencies of RoPE stay in f32.
+        for value in model.parameters():
+            value.data = value.data.bfloat16().float()
     config = model.config.get_text_config()
     tokens = np.random.default_rng(3).integers(3, config.vocab_size, 14).astype(np.int32)
     ids = torch.tensor(tokens[None].astype(np.int64))
@@ -41,7 +47,9 @@ def save(name, folder):
             attention_mask=torch.cat([padding, torch.ones_like(ids)], 1),
             use_cache=False,
         ).logits[0, PADDING:]
-    model.save_pretrained(folder, max_shard_size="40KB" if name == "llama" else "5GB")
+    # The weights are those of f16 or bf16, so a file of that type has the same model.
+    saved = model.to({"bf16": torch.bfloat16, "f16": torch.float16}.get(form, torch.float32))
+    saved.save_pretrained(folder, max_shard_size="40KB" if form == "shards" else "5GB", **({"save_original_format": False} if form == "fresh" else {}))
     for key, value in dict(plain=plain, cached=torch.cat(cached), padded=padded).items():
         np.save(os.path.join(folder, f"{key}.npy"), value.numpy())
     np.save(os.path.join(folder, "tokens.npy"), tokens)
