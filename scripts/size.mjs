@@ -15,7 +15,7 @@ const BUDGETS = {
   cli: 6_850,
   devices: 1_850,
   diagnose: 9_100,
-  dialects: 7_500,
+  dialects: 7_650,
   formats: 3_250,
   model: 10_690,
   'model-onnx': 2_760,

@@ -75,7 +75,8 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const experts = family.experts && expertsFromJson(fields, family, numLayers);
-  const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
+  const hasKv = !latent && family.qkvRows !== 'by-head';
+  const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     numLayers,
     hiddenSize,
@@ -158,8 +159,8 @@ function latentFromJson(fields: Fields): LatentConfig {
 function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family, numLayers: number): ExpertConfig {
   const rules = experts!;
   const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
-  const counts = ['num_experts', 'num_local_experts', 'n_routed_experts'];
-  const count = fields.integer(counts.find((key) => reads?.includes(key)) ?? counts[0]!, 1, MAX_EXPERTS);
+  const counts = reads?.filter((key) => key.endsWith('experts')) ?? [];
+  const count = fields.integer(first(...counts), 1, MAX_EXPERTS);
   const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
   const shared =
     rules.shared === 'gated'
