@@ -71,7 +71,7 @@ export interface DecoderConfig {
   /** Multi-head latent attention. RoPE rotates `rope` dimensions of q, and a key that all heads share. */
   readonly latent: LatentConfig | undefined;
   readonly experts: ExpertConfig | undefined;
-  /** What the layers compute that have a state instead of attention. A state cannot go back to an earlier token. */
+  /** The layers that have a state instead of attention. A state cannot go back to an earlier token. */
   readonly recurrent: RecurrentConfig | undefined;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
