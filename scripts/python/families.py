@@ -126,6 +126,23 @@ FAMILIES.update({
         image_token_index=60,
     )),
 })
+# Layers without attention: short convolutions, and the gated delta rule. Sizes differ, so that none stands for another.
+MIXED = dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"])
+DELTA = dict(
+    num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+    linear_value_head_dim=8, linear_conv_kernel_dim=4, full_attention_interval=2,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]),
+)
+FEW = dict(num_experts=6, num_experts_per_tok=2)
+SHARED_EXPERT = dict(FEW, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+FAMILIES |= {
+    "lfm2": ("Lfm2Config", dict(MIXED, intermediate_size=60, block_multiple_of=8)),
+    "lfm2-bias": ("Lfm2Config", dict(MIXED, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False)),
+    "lfm2_moe": ("Lfm2MoeConfig", dict(MIXED, **FEW, moe_intermediate_size=16, num_dense_layers=1)),
+    "qwen3_next": ("Qwen3NextConfig", dict(DELTA, **SHARED_EXPERT)),
+    "qwen3_5": ("Qwen3_5TextConfig", DELTA),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(DELTA, **SHARED_EXPERT)),
+}
 
 # Logits should differ clearly: rows of matrices have about this length, times that of the input.
 SPREAD = 1.5
