@@ -21,6 +21,7 @@ import {
   MISSING,
   OTHER_STEPS,
 } from './families.js';
+import { packingOf } from './packed.js';
 import type { DecoderConfig, ExpertConfig, LatentConfig } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
@@ -31,7 +32,6 @@ const MAX_WIDTH = 2 ** 22;
 const MAX_EXPERTS = 2 ** 16;
 /** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
-const UNQUANTIZED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
@@ -64,8 +64,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   refuseSteps(fields, OTHER_STEPS, '', family.reads);
   for (const one of [fields, outer]) {
     const quantized = one.optionalObject('quantization_config');
-    if (quantized && quantized.text('quant_method') !== family.quantMethod)
-      quantized.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTIZED);
+    if (quantized) packingOf(quantized, family.quantMethod);
   }
 
   const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);

@@ -4,20 +4,10 @@ import { fail, refuse } from 'ropewalk/backend';
 import { BLOCK_FORMAT_NAMES, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
+import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
 import type { SplitFormat } from './split-blocks.js';
 import type { DecoderConfig } from './types.js';
-
-export interface StoredTensor {
-  readonly name: string;
-  /** Slowest dimension first. */
-  readonly shape: readonly number[];
-  /** The type by the file's name: F32, BF16, Q8_0. */
-  readonly type: string;
-  readonly file: string;
-  readonly byteOffset: number;
-  readonly sizeBytes: number | undefined;
-}
 
 /** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
 export type Held = Floats | BlockFormat | SplitFormat;
@@ -75,6 +65,15 @@ export interface WeightPlan {
    * weight.
    */
   readonly turns: 0 | 1 | 2;
+  /** The packed matrices whose rows it has, in order. */
+  readonly packed?: readonly PackedSpan[];
+}
+
+/** Rows of a packed matrix. */
+export interface PackedSpan {
+  readonly tensor: PackedTensor;
+  readonly shape: readonly [n: number, k: number];
+  readonly rows: readonly [from: number, to: number];
 }
 
 /**
@@ -488,18 +487,21 @@ function planOf(
     if (other.type !== inFile)
       refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${inFile}, as ${name}`, other.type, next);
   }
+  const packed = tensors.map((tensor, n) => packedSpan(tensor, pieces[n]!));
   const plain = PLAIN.get(type);
   const format = WIDENED.get(type);
-  if (!plain && !format) {
+  if (!plain && !format && !packed[0]) {
     const next = 'Take a file with weights of one of these types; llama-quantize and transformers can write it.';
     return refuse('UNSUPPORTED', `${file}: tensor ${name}`, `type ${TYPES}`, type, next);
   }
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
-  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
+  const fits = packed[0] && formats.includes('q8_0') && packed.every((one) => fitsQ8(one!.tensor, shape.at(-1)!));
+  const named = fits ? 'Q8_0' : type;
+  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === named) : undefined;
   const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
-  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
+  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format?.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
@@ -509,13 +511,21 @@ function planOf(
     type,
     shape,
     spans,
-    sizeBytes: spans.reduce((sum, span) => sum + span.sizeBytes, 0),
+    sizeBytes: packed[0]
+      ? tensors.reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0)
+      : spans.reduce((sum, span) => sum + span.sizeBytes, 0),
     held,
     widened: exact === undefined,
     heldBytes: bytesHeld(held, countElements(shape)),
     lessOne,
     turns,
+    ...(packed[0] && { packed: packed as PackedSpan[] }),
   };
+}
+
+function packedSpan({ packed, shape }: StoredTensor, { rows }: Piece): PackedSpan | undefined {
+  const [n, k] = shape as [number, number];
+  return packed && { tensor: packed, shape: [n, k], rows: rows ?? [0, n] };
 }
 
 /** Counts the bytes of so many weights in memory. */
