@@ -15,10 +15,9 @@ import { configFromGguf, configFromJson } from './config.js';
 import { type Folder, folderOf, jsonOf, type ModelFiles, optionalFile, optionalJson } from './folder.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
-import { packingFromJson, packTensors } from './packed.js';
+import { packingFromJson, packTensors, type StoredTensor } from './packed.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
-import type { StoredTensor } from './weights.js';
 
 export { type Folder, folderOf, type ModelFiles } from './folder.js';
 

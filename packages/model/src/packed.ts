@@ -9,7 +9,19 @@
 import { f16FromNumber, numberFromF16 } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, nameForMessage, numberFromF8e4m3 } from 'ropewalk/internal';
-import type { StoredTensor } from './weights.js';
+
+export interface StoredTensor {
+  readonly name: string;
+  /** Slowest dimension first. */
+  readonly shape: readonly number[];
+  /** The type by the file's name: F32, BF16, Q8_0. */
+  readonly type: string;
+  readonly file: string;
+  readonly byteOffset: number;
+  readonly sizeBytes: number | undefined;
+  /** The tensors of a matrix that is packed into several. */
+  readonly packed?: PackedTensor;
+}
 
 /** How codes lie: columns of a matrix or its rows in words of 32 bits, or a byte for each. */
 type Layout = 'gptq' | 'awq' | 'rows' | 'i8' | 'fp8';

@@ -6,16 +6,9 @@ import type { BlockSizes } from 'ropewalk/internal';
 import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantize.js';
 import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
-import { fitsQ8, openPacked } from './packed.js';
+import { fitsQ8, openPacked, type StoredTensor } from './packed.js';
 import { type QuantizedFormat, quantize } from './quantize.js';
-import {
-  type Floats,
-  isBlockFormat,
-  type PackedSpan,
-  type Span,
-  type StoredTensor,
-  type WeightPlan,
-} from './weights.js';
+import { type Floats, isBlockFormat, type PackedSpan, type Span, type WeightPlan } from './weights.js';
 
 /** The progress of reading weights. */
 export interface LoadProgress {

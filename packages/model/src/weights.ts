@@ -4,23 +4,10 @@ import { fail, refuse } from 'ropewalk/backend';
 import { BLOCK_FORMAT_NAMES, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
-import { fitsQ8, type PackedTensor } from './packed.js';
+import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
 import type { SplitFormat } from './split-blocks.js';
 import type { DecoderConfig } from './types.js';
-
-export interface StoredTensor {
-  readonly name: string;
-  /** Slowest dimension first. */
-  readonly shape: readonly number[];
-  /** The type by the file's name: F32, BF16, Q8_0. */
-  readonly type: string;
-  readonly file: string;
-  readonly byteOffset: number;
-  readonly sizeBytes: number | undefined;
-  /** The tensors of a matrix that is packed into several. */
-  readonly packed?: PackedTensor;
-}
 
 /** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
 export type Held = Floats | BlockFormat | SplitFormat;
