@@ -69,6 +69,18 @@ FAMILIES = {
     ))),
     "deepseek_v32": ("DeepseekV32Config", dict(DEEP_EXPERTS, **LATENT, **INDEXER, num_key_value_heads=4, n_group=1, topk_group=1, scoring_func="sigmoid")),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**DEEP_EXPERTS, **LATENT, **INDEXER, "num_key_value_heads": 4, "v_head_dim": 12}),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(DEEP_EXPERTS, **LATENT, num_key_value_heads=4, scoring_func="sigmoid")),
+    "solar_open": ("SolarOpenConfig", {
+        **DEEP_EXPERTS, "head_dim": 8, "first_k_dense_replace": 0,
+        "rope_parameters": dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0),
+    }),
+    "youtu": ("YoutuConfig", dict(LATENT, num_key_value_heads=4)),
+    "glm": ("GlmConfig", dict(head_dim=8, attention_bias=True, rms_norm_eps=1e-5, seq_length=256)),
+    "hy_v3": ("HYV3Config", dict(EXPERTS, num_hidden_layers=3, head_dim=8, moe_intermediate_size=16)),
+    "exaone_moe": ("ExaoneMoeConfig", dict(
+        EXPERTS, num_hidden_layers=4, head_dim=8, moe_intermediate_size=16, sliding_window=8, first_k_dense_replace=1,
+        num_shared_experts=1, scoring_func="sigmoid", routed_scaling_factor=1.7,
+    )),
     # transformers has no class of it: BAILING has what differs from GLM's names.
     "bailing_moe_v2": ("Glm4MoeConfig", {
         **DEEP_EXPERTS, "head_dim": 8, "use_qk_norm": True, "n_group": 3, "topk_group": 2, "n_shared_experts": 1,

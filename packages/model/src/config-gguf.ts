@@ -22,7 +22,7 @@ export interface GgufConfig {
 }
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
-const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|vocab_size)$/;
+const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_layer_step|vocab_size)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -50,7 +50,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     [`attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`]: config.normEps,
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     ...windowKeys(config, explicit),
-    ...(experts ? expertKeys(experts, config) : {}),
+    ...(experts ? expertKeys(experts, config) : latent ? denseKeys(config) : {}),
     ...MULTIPLIERS[family.multipliers ?? 'none'](config),
   };
   const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
@@ -99,6 +99,15 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
       expert_group_used_count: route.groups?.used,
       leading_dense_block_count: layers.includes(true) ? layers.indexOf(true) : layers.length,
     }),
+  };
+}
+
+/** Writes what llama.cpp asks of a latent model without experts. */
+function denseKeys({ numLayers, intermediateSize }: DecoderConfig) {
+  return {
+    leading_dense_block_count: numLayers,
+    expert_feed_forward_length: intermediateSize,
+    expert_shared_count: 0,
   };
 }
 

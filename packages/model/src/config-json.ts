@@ -27,6 +27,7 @@ const CLASSES: Readonly<Record<string, string>> = {
   gpt_neox: 'GPTNeoX',
   granitemoe: 'GraniteMoe',
   granitemoeshared: 'GraniteMoeShared',
+  hy_v3: 'HYV3',
   hunyuan_v1_dense: 'HunYuanDenseV1',
   hunyuan_v1_moe: 'HunYuanMoEV1',
   minimax_m2: 'MiniMaxM2',
@@ -39,7 +40,7 @@ const CLASSES: Readonly<Record<string, string>> = {
   ernie4_5: 'Ernie4_5',
 };
 /** The families whose classes choose sliding layers if layer_types does not. */
-const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4'];
+const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4', 'exaone_moe'];
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   silu: 'silu',
   gelu: 'gelu',
@@ -52,6 +53,7 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
  */
 export function familyNameOf(config: DecoderConfig): string {
   const { family, experts } = config;
+  if (family.gguf === 'deepseek2' && !experts) return 'youtu';
   if (family.gguf === 'deepseek2') return experts?.route.gate === 'sigmoid' ? 'deepseek_v3' : 'deepseek_v2';
   if (family.gguf === 'granitemoe' && experts!.sharedWidth > 0) return 'granitemoeshared';
   const slides = config.layers(config.maxContext).some(({ window }) => window !== undefined);
@@ -149,7 +151,7 @@ function expertsOf(experts: ExpertConfig, family: Family): Json {
     [named.first ?? 'first_k_dense_replace']: first === -1 ? layers.length : first,
     [named.step ?? 'moe_layer_freq']: stepOf(layers),
     norm_topk_prob: route.normalize,
-    routed_scaling_factor: decimal(route.scale ?? 1),
+    [named.scale ?? 'routed_scaling_factor']: decimal(route.scale ?? 1),
     scoring_func: route.gate,
     topk_method: chooses ? 'noaux_tc' : route.groups ? 'group_limited_greedy' : 'greedy',
     n_group: route.groups?.count ?? 1,
@@ -229,7 +231,7 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
     if (written[key] !== undefined) fields[key] = written[key];
     fields.rope_parameters = { ...before, ...own };
   }
-  if (layers.some(({ rope }) => !rope) && !['smollm3', 'cohere2', 'exaone4'].includes(name))
+  if (layers.some(({ rope }) => !rope) && !['smollm3', 'cohere2', 'exaone4', 'exaone_moe'].includes(name))
     fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
   const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };

@@ -186,7 +186,7 @@ function expertsFromJson(fields: Fields, family: Family, numLayers: number): Exp
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
   const types = fields.optionalList('mlp_layer_types');
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
-  const scale = deepseek ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
+  const scale = deepseek ? (fields.optionalNumber(named.scale ?? 'routed_scaling_factor') ?? 1) : 1;
   const usedKey = named.used ?? 'num_experts_per_tok';
   return checkExperts(fields, usedKey, {
     count,
@@ -254,7 +254,7 @@ export function configFromGguf(
   const headDim = keys.optionalInteger(`${a}.attention.key_length${split}`, 1, MAX_WIDTH);
   const feedForward = (): number =>
     perLayer('feed_forward_length') ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH);
-  const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, perLayer, feedForward);
+  const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, { perLayer, feedForward, has });
   const eps = `${a}.attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`;
   const ropes: RopeReader = (context) =>
     gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
@@ -340,8 +340,7 @@ function expertsFromGguf(
   a: string,
   { experts }: Family,
   numLayers: number,
-  perLayer: PerLayer,
-  feedForward: () => number,
+  { perLayer, feedForward, has }: { perLayer: PerLayer; feedForward: () => number; has: (tensor: string) => boolean },
 ): ExpertConfig {
   const rules = experts!;
   const used = perLayer('expert_used_count') ?? keys.integer(`${a}.expert_used_count`, 1, MAX_EXPERTS);
@@ -370,7 +369,10 @@ function expertsFromGguf(
       scale,
       groups: count > 1 ? { count, used: keys.integer(`${a}.expert_group_used_count`, 1, count), best: 2 } : undefined,
     },
-    layers: Array.from({ length: numLayers }, (_, n) => n >= dense && (n + 1) % step === 0),
+    layers: Array.from({ length: numLayers }, (_, n) => {
+      if (rules.ggufDense) return has(`blk.${n}.ffn_gate_inp.weight`);
+      return n >= dense && (n + 1) % step === 0;
+    }),
   });
 }
 

@@ -105,6 +105,8 @@ interface ExpertRules {
   readonly fields?: ExpertFields;
   /** GGUF files have the width of an expert in feed_forward_length. Others divide that among the chosen experts. */
   readonly ggufWidth?: 'whole';
+  /** Layers of a GGUF file without a router are dense. Others have a number of dense layers that come first. */
+  readonly ggufDense?: 'without-router';
   /** GGUF files have the width of the shared expert. Others have a number of experts. Gated ones always have it. */
   readonly ggufShared?: 'width';
 }
@@ -117,6 +119,8 @@ export interface ExpertFields {
   /** A number of shared experts, each as wide as one that is chosen, or their width. */
   readonly shared?: string;
   readonly sharedWidth?: string;
+  /** Default: routed_scaling_factor. */
+  readonly scale?: string;
   /** The first layer with experts, and the last, where −1 is the model's last. */
   readonly first?: string;
   readonly last?: string;
@@ -207,6 +211,18 @@ const DEEPSEEK_V3: Family = {
   ...DEEPSEEK,
   maxContext: 4096,
   experts: { gate: 'sigmoid', normalize: true, shared: 'plain', choiceBias: 'always', deepseek: true },
+};
+const GLM4_MOE: Family = {
+  ...DEEPSEEK_V3,
+  gguf: 'glm4moe',
+  latent: undefined,
+  multipliers: undefined,
+  maxContext: 131072,
+  numKvHeads: 8,
+  qkNorm: 'head',
+  qkNormFlag: 'use_qk_norm',
+  biases: { qkv: ['attention_bias', false] },
+  ggufNames: { mlpNorm: 'post_attention_norm.weight' },
 };
 const DEEPSEEK_V32: Family = { ...DEEPSEEK_V3, gguf: 'deepseek32', maxContext: 163840, sparse: true };
 const GRANITE: Family = {
@@ -383,6 +399,14 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       down: 'mlp.dense_4h_to_h.weight',
     },
   },
+  glm: {
+    gguf: 'chatglm',
+    biases: { qkv: ['attention_bias', true] },
+    numKvHeads: 2,
+    maxContext: 131072,
+    names: { gateUp: 'mlp.gate_up_proj.weight' },
+    ggufNames: { gateUp: 'ffn_up.weight' },
+  },
   glm4: {
     gguf: 'glm4',
     blockNorms: 'both',
@@ -400,6 +424,8 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   deepseek_v2: DEEPSEEK,
   deepseek_v3: DEEPSEEK_V3,
   kimi_k2: DEEPSEEK_V3,
+  glm4_moe_lite: { ...DEEPSEEK_V3, maxContext: 202752 },
+  youtu: { ...DEEPSEEK_V3, maxContext: 131072, experts: undefined, reads: [], tied: true },
   mistral4: {
     ...DEEPSEEK,
     gguf: 'mistral4',
@@ -469,17 +495,43 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     biases: { qkv: ['attention_bias', true], output: ['attention_out_bias', false], mlp: ['mlp_bias', false] },
     ggufNames: { mlpNorm: 'post_attention_norm.weight' },
   },
-  glm4_moe: {
-    ...DEEPSEEK_V3,
-    gguf: 'glm4moe',
-    latent: undefined,
-    multipliers: undefined,
+  glm4_moe: GLM4_MOE,
+  solar_open: { ...GLM4_MOE, qkNorm: undefined, qkNormFlag: undefined, biases: {} },
+  hy_v3: {
+    gguf: 'hy_v3',
     maxContext: 131072,
     numKvHeads: 8,
     qkNorm: 'head',
-    qkNormFlag: 'use_qk_norm',
-    biases: { qkv: ['attention_bias', false] },
-    ggufNames: { mlpNorm: 'post_attention_norm.weight' },
+    biases: LLAMA_BIASES,
+    experts: {
+      gate: 'sigmoid',
+      normalize: true,
+      shared: 'plain',
+      choiceBias: 'always',
+      deepseek: true,
+      fields: { shared: 'num_shared_experts', scale: 'router_scaling_factor' },
+      ggufDense: 'without-router',
+      ggufShared: 'width',
+    },
+    reads: ['num_experts'],
+    ggufNames: { choiceBias: 'exp_probs_b' },
+    names: {
+      ...QWEN_EXPERTS,
+      router: 'mlp.router.gate.weight',
+      choiceBias: 'mlp.expert_bias',
+      sharedGate: 'mlp.shared_mlp.gate_proj.weight',
+      sharedUp: 'mlp.shared_mlp.up_proj.weight',
+      sharedDown: 'mlp.shared_mlp.down_proj.weight',
+    },
+  },
+  exaone_moe: {
+    gguf: 'exaone-moe',
+    maxContext: 2048,
+    numKvHeads: 32,
+    qkNorm: 'head',
+    experts: { ...DEEPSEEK_V3.experts!, fields: { shared: 'num_shared_experts' } },
+    reads: ['num_experts'],
+    names: { ...QWEN_EXPERTS, ...SHARED_EXPERTS, choiceBias: 'mlp.e_score_correction_bias' },
   },
   dots1: {
     ...DEEPSEEK_V3,

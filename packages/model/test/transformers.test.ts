@@ -31,6 +31,9 @@ const UNNEEDED: Readonly<Record<string, RegExp>> = {
   bailing_moe_v2: /\.expert_shared_feed_forward_length$/, // as wide as the others
   hunyuan_v1_moe: /\.expert_shared_count$/,
   qwen3_vl_moe: /\.feed_forward_length$/, // no layer is dense
+  solar_open: /\.feed_forward_length$/,
+  exaone_moe: /\.(sliding_window_pattern|expert_shared_feed_forward_length)$/, // llama.cpp has rules of its own
+  glm: /\.add_bos_token$/,
 };
 /** The end of keys that are as much as the model's own here, or not read for the architecture. */
 const OTHER_KEYS =
