@@ -27,9 +27,9 @@ DEEP_EXPERTS = dict(
     num_hidden_layers=3, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
     moe_intermediate_size=16, norm_topk_prob=True, routed_scaling_factor=1.7,
 )
-LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
+SMALL_LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
 INDEXER = dict(index_topk=64, index_head_dim=64, index_n_heads=2)
-VISION = dict(
+SMALL_VISION = dict(
     depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, temporal_patch_size=1, out_hidden_size=32,
     num_position_embeddings=4, deepstack_visual_indexes=[0],
 )
@@ -62,19 +62,19 @@ FAMILIES = {
     "qwen3_vl_moe": ("Qwen3VLMoeConfig", dict(tie_word_embeddings=True, text_config=dict(
         SIZES, **EXPERTS, head_dim=8, moe_intermediate_size=16,
         rope_parameters=dict(rope_type="default", rope_theta=5000.0, mrope_section=[2, 1, 1], mrope_interleaved=True),
-    ), vision_config=VISION)),
-    "mistral4": ("Mistral4Config", dict(DEEP_EXPERTS, **LATENT, num_key_value_heads=4, rope_parameters=dict(
+    ), vision_config=SMALL_VISION)),
+    "mistral4": ("Mistral4Config", dict(DEEP_EXPERTS, **SMALL_LATENT, num_key_value_heads=4, rope_parameters=dict(
         rope_type="yarn", rope_theta=1000.0, factor=8.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0,
         beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.1,
     ))),
-    "deepseek_v32": ("DeepseekV32Config", dict(DEEP_EXPERTS, **LATENT, **INDEXER, num_key_value_heads=4, n_group=1, topk_group=1, scoring_func="sigmoid")),
-    "glm_moe_dsa": ("GlmMoeDsaConfig", {**DEEP_EXPERTS, **LATENT, **INDEXER, "num_key_value_heads": 4, "v_head_dim": 12}),
-    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(DEEP_EXPERTS, **LATENT, num_key_value_heads=4, scoring_func="sigmoid")),
+    "deepseek_v32": ("DeepseekV32Config", dict(DEEP_EXPERTS, **SMALL_LATENT, **INDEXER, num_key_value_heads=4, n_group=1, topk_group=1, scoring_func="sigmoid")),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**DEEP_EXPERTS, **SMALL_LATENT, **INDEXER, "num_key_value_heads": 4, "v_head_dim": 12}),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(DEEP_EXPERTS, **SMALL_LATENT, num_key_value_heads=4, scoring_func="sigmoid")),
     "solar_open": ("SolarOpenConfig", {
         **DEEP_EXPERTS, "head_dim": 8, "first_k_dense_replace": 0,
         "rope_parameters": dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0),
     }),
-    "youtu": ("YoutuConfig", dict(LATENT, num_key_value_heads=4)),
+    "youtu": ("YoutuConfig", dict(SMALL_LATENT, num_key_value_heads=4)),
     "glm": ("GlmConfig", dict(head_dim=8, attention_bias=True, rms_norm_eps=1e-5, seq_length=256)),
     "hy_v3": ("HYV3Config", dict(EXPERTS, num_hidden_layers=3, head_dim=8, moe_intermediate_size=16)),
     "exaone_moe": ("ExaoneMoeConfig", dict(
@@ -86,6 +86,98 @@ FAMILIES = {
         **DEEP_EXPERTS, "head_dim": 8, "use_qk_norm": True, "n_group": 3, "topk_group": 2, "n_shared_experts": 1,
     }),
     "dots1": ("Dots1Config", dict(DEEP_EXPERTS, head_dim=8, num_key_value_heads=4, scoring_func="sigmoid")),
+}
+
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+LATENT = dict(
+    q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=12, num_key_value_heads=4,
+    rope_scaling=dict(YARN, mscale=0.7, mscale_all_dim=0.7),
+)
+VISION = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
+MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=VISION)
+
+# The same for those that are proved by llama.cpp's vectors as well: here beside transformers in f32.
+FAMILIES.update({
+    "llama": ("LlamaConfig", dict(
+        attention_bias=True, mlp_bias=True, rope_theta=500000.0,
+        rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
+    )),
+    "mistral": ("MistralConfig", dict(head_dim=12, sliding_window=5)),
+    "mixtral": ("MixtralConfig", dict(LOCAL_EXPERTS)),
+    "qwen2": ("Qwen2Config", dict(use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_scaling=YARN)),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(
+        EXPERTS, num_hidden_layers=3, mlp_only_layers=[0], moe_intermediate_size=16, shared_expert_intermediate_size=24,
+    )),
+    "qwen2_vl": ("Qwen2VLConfig", MROPE),
+    "qwen2_5_vl": ("Qwen2_5_VLConfig", MROPE),
+    "qwen3": ("Qwen3Config", dict(head_dim=12, attention_bias=True)),
+    "qwen3_moe": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, moe_intermediate_size=16, norm_topk_prob=True)),
+    "qwen3_vl": ("Qwen3VLConfig", dict(
+        text_config=dict(SIZES, head_dim=16, rope_scaling=dict(rope_type="default", mrope_section=[4, 2, 2])),
+        vision_config=dict(VISION, deepstack_visual_indexes=[0]),
+    )),
+    "gemma2": ("Gemma2Config", dict(head_dim=16, query_pre_attn_scalar=12, sliding_window=5, final_logit_softcapping=9.0)),
+    "gemma3": ("Gemma3TextConfig", dict(
+        num_hidden_layers=7, head_dim=16, query_pre_attn_scalar=12, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0),
+    )),
+    "phi3": ("Phi3Config", dict(hidden_size=64, partial_rotary_factor=0.75)),
+    "phi3-longrope": ("Phi3Config", dict(
+        max_position_embeddings=512, original_max_position_embeddings=256,
+        rope_scaling=dict(type="longrope", short_factor=[1.0, 1.5, 2.0, 3.0], long_factor=[2.0, 4.0, 6.0, 8.0]),
+    )),
+    "smollm3": ("SmolLM3Config", dict(num_hidden_layers=4)),
+    "cohere2": ("Cohere2Config", dict(num_hidden_layers=4, sliding_window=5, logit_scale=0.7)),
+    "olmo2": ("Olmo2Config", dict()),
+    "olmo3": ("Olmo3Config", dict(num_hidden_layers=4, sliding_window=5, rope_theta=500000.0, rope_scaling=YARN)),
+    "granite": ("GraniteConfig", GRANITE),
+    "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, qk_layernorm=True, hidden_size=64)),
+    "stablelm-parallel": ("StableLmConfig", dict(use_parallel_residual=True, hidden_size=64)),
+    "gpt_neox": ("GPTNeoXConfig", dict(hidden_size=64)),
+    "glm4": ("Glm4Config", dict(head_dim=16, attention_bias=True)),
+    "ministral3": ("Ministral3Config", dict(
+        head_dim=12, rope_parameters=dict(
+            YARN, rope_theta=10000.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
+        ),
+    )),
+    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
+    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
+    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **LATENT}, n_group=3, topk_group=2)),
+    "gpt_oss": ("GptOssConfig", dict(LOCAL_EXPERTS, head_dim=8, sliding_window=5, rope_scaling=dict(YARN, truncate=False))),
+    "ernie4_5": ("Ernie4_5Config", dict(head_dim=8, use_bias=True)),
+    "exaone4": ("Exaone4Config", dict(num_hidden_layers=4, sliding_window=5)),
+    "starcoder2": ("Starcoder2Config", dict(sliding_window=5)),
+    "gemma3-images": ("Gemma3Config", dict(
+        text_config=dict(SIZES, num_hidden_layers=7, head_dim=16, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0)),
+        vision_config=dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        mm_tokens_per_image=4, image_token_index=60,
+    )),
+    "mistral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="mistral", head_dim=12, sliding_window=None),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
+    "ministral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="ministral3", head_dim=12, rope_parameters=dict(YARN, rope_theta=10000.0, llama_4_scaling_beta=0.1)),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
+})
+# Layers without attention: short convolutions, and the gated delta rule. Sizes differ, so that none stands for another.
+MIXED = dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"])
+DELTA = dict(
+    num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+    linear_value_head_dim=8, linear_conv_kernel_dim=4, full_attention_interval=2,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]),
+)
+FEW = dict(num_experts=6, num_experts_per_tok=2)
+SHARED_EXPERT = dict(FEW, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+FAMILIES |= {
+    "lfm2": ("Lfm2Config", dict(MIXED, intermediate_size=60, block_multiple_of=8)),
+    "lfm2-bias": ("Lfm2Config", dict(MIXED, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False)),
+    "lfm2_moe": ("Lfm2MoeConfig", dict(MIXED, **FEW, moe_intermediate_size=16, num_dense_layers=1)),
+    "qwen3_next": ("Qwen3NextConfig", dict(DELTA, **SHARED_EXPERT)),
+    "qwen3_5": ("Qwen3_5TextConfig", DELTA),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(DELTA, **SHARED_EXPERT)),
 }
 
 BAILING = {

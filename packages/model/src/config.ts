@@ -21,17 +21,24 @@ import {
   MISSING,
   OTHER_STEPS,
 } from './families.js';
-import type { DecoderConfig, ExpertConfig, LatentConfig } from './types.js';
+import { packingOf } from './packed.js';
+import type { DecoderConfig, DeltaConfig, ExpertConfig, LatentConfig, RecurrentConfig } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
 const MAX_LAYERS = 10000;
 /** No vector of a model is nearly as long, and a product of two such lengths is still an exact number. */
 const MAX_WIDTH = 2 ** 22;
+/** Layers with states have some dozens of heads, each of some hundred dimensions, and convolve some tokens. */
+const MAX_HEADS = 2 ** 16;
 /** Models have some hundreds of experts. */
 const MAX_EXPERTS = 2 ** 16;
 /** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
-const UNQUANTIZED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
+/** The types of layers without attention: HuggingFace's, and that of GGUF. */
+const RECURRENT: Readonly<Record<RecurrentConfig['kind'], readonly (string | undefined)[]>> = {
+  conv: ['conv', 'recurrent'],
+  delta: ['linear_attention', 'recurrent'],
+};
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
@@ -65,8 +72,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   refuseSteps(fields, OTHER_STEPS, '', [...(family.reads ?? []), ...(family.experts ? EXPERT_COUNTS : [])]);
   for (const one of [fields, outer]) {
     const quantized = one.optionalObject('quantization_config');
-    if (quantized && quantized.text('quant_method') !== family.quantMethod)
-      quantized.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTIZED);
+    if (quantized) packingOf(quantized, family.quantMethod);
   }
 
   const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
@@ -74,10 +80,11 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const numHeads = orDefault(fields, 'num_attention_heads', family.numHeads);
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
-  const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
+  const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon', 'norm_eps'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const experts = family.experts && expertsFromJson(fields, family, numLayers);
-  const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
+  const hasKv = !latent && family.qkvRows !== 'by-head';
+  const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     numLayers,
     hiddenSize,
@@ -90,22 +97,42 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
-    intermediateSize: denseWidth(experts, () => fields.integer(family.width ?? 'intermediate_size', 1, MAX_WIDTH)),
+    intermediateSize: denseWidth(experts, () => feedForwardWidth(fields, family.width)),
     activation: activationOf(fields, family),
     normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
     tiedHead:
-      outer.optionalFlag('tie_word_embeddings') ?? fields.optionalFlag('tie_word_embeddings') ?? family.tied ?? false,
+      (family.recurrent === 'conv' ? fields.optionalFlag('tie_embedding') : undefined) ??
+      outer.optionalFlag('tie_word_embeddings') ??
+      fields.optionalFlag('tie_word_embeddings') ??
+      family.tied ??
+      false,
     biases: biasesFromJson(fields, family),
     qkNorm: family.qkNormFlag ? fields.flag(family.qkNormFlag) : family.qkNorm !== undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
     latent,
     experts,
+    recurrent: recurrentFromJson(fields, family.recurrent),
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
     windowSaidBy: 'layer_types, sliding_window and use_sliding_window',
   });
+}
+
+/** Reads the width of dense blocks. LFM2's files may have a number from which it is computed. */
+function feedForwardWidth(fields: Fields, key = 'intermediate_size'): number {
+  let width = fields.optionalInteger('block_ff_dim', 1, MAX_WIDTH) ?? fields.integer(key, 1, MAX_WIDTH);
+  if (!(fields.optionalFlag('block_auto_adjust_ff_dim') ?? fields.optionalText('model_type') === 'lfm2')) return width;
+  width = Math.floor((2 * width) / 3);
+  // null leaves the width as it is.
+  const multiplier =
+    fields.raw('block_ffn_dim_multiplier') === null
+      ? undefined
+      : (fields.optionalPositive('block_ffn_dim_multiplier') ?? 1);
+  if (multiplier === undefined) return width;
+  const multiple = fields.optionalInteger('block_multiple_of', 1, MAX_WIDTH) ?? 256;
+  return multiple * Math.ceil(Math.floor(multiplier * width) / multiple);
 }
 
 /** Reads a size. Without the family's default the field must be there. */
@@ -144,7 +171,7 @@ function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases']
     if (rule === undefined || rule === 'always') return rule !== undefined;
     return fields.optionalFlag(rule[0]) ?? rule[1];
   };
-  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp') };
+  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp'), conv: one('conv') };
 }
 
 function latentFromJson(fields: Fields): LatentConfig {
@@ -155,6 +182,27 @@ function latentFromJson(fields: Fields): LatentConfig {
     nope: fields.integer('qk_nope_head_dim', 1, MAX_WIDTH),
     rope: fields.integer('qk_rope_head_dim', 1, MAX_WIDTH),
   };
+}
+
+function recurrentFromJson(fields: Fields, kind: Family['recurrent']): RecurrentConfig | undefined {
+  const size = (key: string, missing: number): number => fields.optionalInteger(key, 1, MAX_HEADS) ?? missing;
+  if (kind === undefined) return undefined;
+  if (kind === 'conv') return { kind, width: size('conv_L_cache', 3) };
+  return checkDelta(fields, {
+    kind,
+    width: size('linear_conv_kernel_dim', 4),
+    keyHeads: size('linear_num_key_heads', 16),
+    heads: size('linear_num_value_heads', 32),
+    keyDim: size('linear_key_head_dim', 128),
+    valueDim: size('linear_value_head_dim', 128),
+  });
+}
+
+function checkDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
+  const { keyHeads, heads } = delta;
+  if (heads % keyHeads !== 0)
+    refuse('FORMAT', `${fields.where}: heads of linear attention`, `a multiple of the ${keyHeads} key heads`, heads);
+  return delta;
 }
 
 /** The fields of config.json with the number of experts. transformers' classes read more than one. */
@@ -181,12 +229,13 @@ function expertsFromJson(fields: Fields, family: Family, numLayers: number): Exp
   const step = fields.optionalInteger(named.step ?? (deepseek ? 'moe_layer_freq' : 'decoder_sparse_step')) ?? 1;
   // DeepSeek counts every n-th layer from 0, others from 1.
   const from = deepseek && !named.step ? 0 : 1;
-  const dense = fields.optionalInteger(named.first ?? 'first_k_dense_replace', 0) ?? 0;
+  const dense = fields.optionalInteger(named.first ?? 'first_k_dense_replace', 0) ?? (kind === 'lfm2moe' ? 2 : 0);
   const last = (named.last === undefined ? undefined : fields.optionalInteger(named.last, -1)) ?? -1;
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
   const types = fields.optionalList('mlp_layer_types');
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
-  const scale = deepseek ? (fields.optionalNumber(named.scale ?? 'routed_scaling_factor') ?? 1) : 1;
+  const scale =
+    deepseek || kind === 'lfm2moe' ? (fields.optionalNumber(named.scale ?? 'routed_scaling_factor') ?? 1) : 1;
   const usedKey = named.used ?? 'num_experts_per_tok';
   return checkExperts(fields, usedKey, {
     count,
@@ -244,6 +293,9 @@ export function configFromGguf(
   const blocks = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
   const numLayers = blocks - (keys.optionalInteger(`${a}.nextn_predict_layers`, 0, blocks - 1) ?? 0);
   const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, blocks);
+  // Layers without attention have 0.
+  const kvHeads = (): number | undefined =>
+    sameInAllLayers(keys, `${a}.attention.head_count_kv`, blocks, family.recurrent !== undefined);
   const numHeads = perLayer('attention.head_count') ?? keys.integer(`${a}.attention.head_count`);
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
   const shapeOf = (name: string): readonly number[] | undefined =>
@@ -273,7 +325,7 @@ export function configFromGguf(
     numLayers,
     hiddenSize: keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH),
     numHeads,
-    numKvHeads: latent ? numHeads : (perLayer('attention.head_count_kv') ?? numHeads),
+    numKvHeads: latent ? numHeads : (kvHeads() ?? numHeads),
     headDim: latent ? latent.nope + latent.rope : headDim,
     valueDim: keys.optionalInteger(`${a}.attention.value_length${split}`, 1, MAX_WIDTH),
     intermediateSize: denseWidth(experts, feedForward),
@@ -281,7 +333,7 @@ export function configFromGguf(
     normEps: epsOf(keys, eps),
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
     tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
-    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp') },
+    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp'), conv: biases('conv') },
     qkNorm: family.qkNormFlag ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
     // For families with one norm, llama.cpp decides by whether the file has a second one.
     parallel:
@@ -292,6 +344,7 @@ export function configFromGguf(
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
     latent,
     experts,
+    recurrent: recurrentFromGguf(keys, a, family.recurrent),
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
     multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
@@ -335,6 +388,23 @@ function latentFromGguf(keys: Fields, a: string, numHeads: number, perLayer: Per
   };
 }
 
+function recurrentFromGguf(keys: Fields, a: string, kind: Family['recurrent']): RecurrentConfig | undefined {
+  const size = (key: string, most = MAX_HEADS): number => keys.integer(`${a}.${key}`, 1, most);
+  if (kind === undefined) return undefined;
+  if (kind === 'conv') return { kind, width: size('shortconv.l_cache') };
+  const heads = size('ssm.time_step_rank');
+  const valueDim = size('ssm.inner_size', MAX_WIDTH) / heads;
+  if (!Number.isInteger(valueDim)) keys.refuse('FORMAT', `${a}.ssm.inner_size`, `a multiple of the ${heads} heads`);
+  return checkDelta(keys, {
+    kind,
+    width: size('ssm.conv_kernel'),
+    keyHeads: size('ssm.group_count'),
+    heads,
+    keyDim: size('ssm.state_size'),
+    valueDim,
+  });
+}
+
 function expertsFromGguf(
   keys: Fields,
   a: string,
@@ -356,7 +426,8 @@ function expertsFromGguf(
   const { deepseek } = rules;
   const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
-  const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
+  const dense =
+    deepseek || a === 'lfm2moe' ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
   const step = keys.optionalInteger(`${a}.interleave_moe_layer_step`) ?? 1;
   return checkExperts(keys, `${a}.expert_used_count`, {
     count: keys.integer(`${a}.expert_count`, 1, MAX_EXPERTS),
@@ -391,14 +462,15 @@ function denseWidth(experts: ExpertConfig | undefined, read: () => number): numb
 }
 
 /** Reads a number, or a list with the same number for every layer; undefined when the key is missing. */
-function sameInAllLayers(keys: Fields, key: string, numLayers: number): number | undefined {
+function sameInAllLayers(keys: Fields, key: string, numLayers: number, zeros = false): number | undefined {
   if (!Array.isArray(keys.raw(key))) return keys.optionalInteger(key, 1, MAX_WIDTH);
   const list = keys.integers(key, 0, MAX_WIDTH);
   if (list.length !== numLayers)
     refuse('FORMAT', keys.path(key), `${numLayers} integers, one for each layer`, list.length);
-  if (list.some((n) => n !== list[0] || n === 0))
+  const some = list.find((n) => n !== 0);
+  if (some === undefined || list.some((n) => n !== some && !(zeros && n === 0)))
     keys.refuse('UNSUPPORTED', key, 'the same number in all layers', 'Take another model.');
-  return list[0];
+  return some;
 }
 
 /** Reads the id of a token. 2^32 − 1, which is C's −1, means none. */
@@ -596,9 +668,12 @@ function finish(
     return last.rope;
   };
   const { layers, notes: ropeNotes } = ropes(maxContext);
+  const isRecurrent = (layerType: string | undefined): boolean =>
+    draft.recurrent !== undefined && RECURRENT[draft.recurrent.kind].includes(layerType);
   for (const { layer, layerType, window } of layers) {
     const full = [FULL, 'attention', ...(family.sparse ? ['indexed_attention'] : [])];
     if (layerType === undefined || full.includes(layerType) || window !== undefined) continue;
+    if (isRecurrent(layerType)) continue;
     const where = `${fields.where}: layer ${layer}`;
     if (layerType !== SLIDING) fail('UNSUPPORTED', where, `only ${FULL} and ${SLIDING} are computed, not ${layerType}`);
     fail('FORMAT', where, `it has sliding attention but no window. Check ${windowSaidBy}.`);
@@ -628,7 +703,12 @@ function finish(
     logitScale: multipliers.logitScale ?? 1,
     logitSoftcap: multipliers.logitSoftcap,
     temperature: multipliers.temperature,
-    layers: (context: number) => ropes(context).layers.map(({ rope, window }) => ({ rope, window })),
+    layers: (context: number) =>
+      ropes(context).layers.map(({ rope, window, layerType }) => ({
+        rope,
+        window,
+        ...(isRecurrent(layerType) && { recurrent: true }),
+      })),
     notes: [...(notesOf?.(layers) ?? []), ...(family.sparse ? [DENSE] : []), ...ropeNotes],
   });
 }

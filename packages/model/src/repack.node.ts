@@ -137,7 +137,7 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   if (tiedHead && !config.tiedHead)
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
-  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down') };
+  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down'), conv: has('conv') };
   return { ...config, source: 'gguf', tiedHead, biases };
 }
 

@@ -1,24 +1,18 @@
 /** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
 import { BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { BLOCK_FORMAT_NAMES, blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
+import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
+import type { SplitFormat } from './split-blocks.js';
 import type { DecoderConfig } from './types.js';
 
-export interface StoredTensor {
-  readonly name: string;
-  /** Slowest dimension first. */
-  readonly shape: readonly number[];
-  /** The type by the file's name: F32, BF16, Q8_0. */
-  readonly type: string;
-  readonly file: string;
-  readonly byteOffset: number;
-  readonly sizeBytes: number | undefined;
-}
+/** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
+export type Held = Floats | BlockFormat | SplitFormat;
 
-export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
+export type Floats = 'f32' | 'f16' | 'bf16';
 
 /**
  * The dtype of a matrix in memory whose stored type the backend does not read, and that no 16-bit type holds exactly.
@@ -30,7 +24,7 @@ export interface HoldOptions {
   /** Decides for matrices whose type is not in `formats`, and that no 16-bit type holds exactly. Default: f32. */
   readonly widenTo?: WidenTo | undefined;
   /** The block formats that are kept as they are stored. Default: all that kernels read. */
-  readonly formats?: readonly BlockFormat[] | undefined;
+  readonly formats?: readonly (BlockFormat | SplitFormat)[] | undefined;
   /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
   readonly quantize?: QuantizedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
@@ -71,11 +65,20 @@ export interface WeightPlan {
    * weight.
    */
   readonly turns: 0 | 1 | 2;
+  /** The packed matrices whose rows it has, in order. */
+  readonly packed?: readonly PackedSpan[];
+}
+
+/** Rows of a packed matrix. */
+export interface PackedSpan {
+  readonly tensor: PackedTensor;
+  readonly shape: readonly [n: number, k: number];
+  readonly rows: readonly [from: number, to: number];
 }
 
 /**
  * The lengths that shapes consist of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q
- * all query heads, o all heads' values, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
+ * all query heads, o all heads' values, taps the width of a convolution, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
  * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
@@ -91,6 +94,8 @@ interface Row {
   readonly bias?: BiasGroup | 'norm' | 'experts';
   /** Default: the first dimension. */
   readonly biasShape?: readonly Length[];
+  /** The shape in HuggingFace's files, where it is another. */
+  readonly stored?: readonly Length[];
 }
 
 type Lengths = readonly Length[];
@@ -122,6 +127,12 @@ const LAYER = {
   kNorm: row('self_attn.k_norm.weight', 'attn_k_norm.weight', ['d']),
   sinks: row('self_attn.sinks', 'attn_sinks.weight', ['n']),
   output: row('self_attn.o_proj.weight', 'attn_output.weight', ['h', 'o'], 'output'),
+  convIn: row('conv.in_proj.weight', 'shortconv.in_proj.weight', ['threeH', 'h'], 'conv'),
+  conv: {
+    ...row('conv.conv.weight', 'shortconv.conv.weight', ['h', 'taps'], 'conv'),
+    stored: ['h', 'one', 'taps'],
+  },
+  convOut: row('conv.out_proj.weight', 'shortconv.out_proj.weight', ['h', 'h'], 'conv'),
   attentionPostNorm: row('', 'post_attention_norm.weight', ['h']),
   mlpNorm: row('post_attention_layernorm.weight', 'ffn_norm.weight', ['h'], 'norm'),
   gate: row('mlp.gate_proj.weight', 'ffn_gate.weight', ['f', 'h'], 'mlp'),
@@ -180,6 +191,8 @@ function lengthsOf(config: DecoderConfig) {
     one: 1,
     c,
     p,
+    threeH: 3 * h,
+    taps: config.recurrent?.width ?? 0,
     cq: latent?.queryRank ?? 0,
     cAndRope: c + (latent?.rope ?? 0),
     keysAndValues: n * (p + dv),
@@ -187,27 +200,14 @@ function lengthsOf(config: DecoderConfig) {
 }
 
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
-function partsOf(
-  { family, latent, parallel, qkNorm, experts }: DecoderConfig,
-  layer: number,
-  stored: (part: Part) => boolean,
-  transposed: boolean,
-): Part[] {
+function partsOf(config: DecoderConfig, layer: number, stored: (part: Part) => boolean, transposed: boolean): Part[] {
+  const { family, parallel, experts } = config;
   const before = family.blockNorms !== 'after';
   const after = family.blockNorms !== undefined;
   const parts: Part[] = [];
   if (before) parts.push('attentionNorm');
-  if (!latent) parts.push('q', 'k', 'v');
-  else {
-    if (latent.queryRank === undefined) parts.push('q');
-    else parts.push('qA', 'qANorm', 'qB');
-    parts.push('kvA', 'kvANorm');
-    if (stored('kB')) parts.push('kB', 'vB');
-    else parts.push('kvB');
-  }
-  if (qkNorm) parts.push('qNorm', 'kNorm');
-  if (family.sinks) parts.push('sinks');
-  parts.push('output');
+  if (config.layers(config.maxContext)[layer]!.recurrent) parts.push('convIn', 'conv', 'convOut');
+  else parts.push(...attentionParts(config, stored));
   if (after) parts.push('attentionPostNorm');
   if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
   if (!experts?.layers[layer]) {
@@ -226,6 +226,22 @@ function partsOf(
     }
   }
   if (after) parts.push('mlpPostNorm');
+  return parts;
+}
+
+function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part: Part) => boolean): Part[] {
+  const parts: Part[] = [];
+  if (!latent) parts.push('q', 'k', 'v');
+  else {
+    if (latent.queryRank === undefined) parts.push('q');
+    else parts.push('qA', 'qANorm', 'qB');
+    parts.push('kvA', 'kvANorm');
+    if (stored('kB')) parts.push('kB', 'vB');
+    else parts.push('kvB');
+  }
+  if (qkNorm) parts.push('qNorm', 'kNorm');
+  if (family.sinks) parts.push('sinks');
+  parts.push('output');
   return parts;
 }
 
@@ -386,8 +402,9 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
     const pieces = turns
       ? codesAndScales(name, shape, turns)
-      : (rows?.(shape.slice(1), false) ?? piecesOf(name, isRow(place) ? [1, ...shape] : shape));
-    needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne, turns });
+      : (rows?.(shape.slice(1), false) ??
+        piecesOf(name, isRow(place) ? [1, ...shape] : (!gguf && row.stored?.map((one) => lengths[one])) || shape));
+    needs.push({ place: `${place}.weight`, shape, pieces, plain: /\.(kvB|conv)$/.test(place), lessOne, turns });
     const biases = hasBias(config, row.bias);
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
@@ -525,18 +542,21 @@ function planOf(
     if (other.type !== inFile)
       refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${inFile}, as ${name}`, other.type, next);
   }
+  const packed = tensors.map((tensor, n) => packedSpan(tensor, pieces[n]!));
   const plain = PLAIN.get(type);
   const format = WIDENED.get(type);
-  if (!plain && !format) {
+  if (!plain && !format && !packed[0]) {
     const next = 'Take a file with weights of one of these types; llama-quantize and transformers can write it.';
     return refuse('UNSUPPORTED', `${file}: tensor ${name}`, `type ${TYPES}`, type, next);
   }
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
-  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
+  const fits = packed[0] && formats.includes('q8_0') && packed.every((one) => fitsQ8(one!.tensor, shape.at(-1)!));
+  const named = fits ? 'Q8_0' : type;
+  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === named) : undefined;
   const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
-  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
+  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format?.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
@@ -546,18 +566,27 @@ function planOf(
     type,
     shape,
     spans,
-    sizeBytes: spans.reduce((sum, span) => sum + span.sizeBytes, 0),
+    sizeBytes: packed[0]
+      ? tensors.reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0)
+      : spans.reduce((sum, span) => sum + span.sizeBytes, 0),
     held,
     widened: exact === undefined,
     heldBytes: bytesHeld(held, countElements(shape)),
     lessOne,
     turns,
+    ...(packed[0] && { packed: packed as PackedSpan[] }),
   };
+}
+
+function packedSpan({ packed, shape }: StoredTensor, { rows }: Piece): PackedSpan | undefined {
+  const [n, k] = shape as [number, number];
+  return packed && { tensor: packed, shape: [n, k], rows: rows ?? [0, n] };
 }
 
 /** Counts the bytes of so many weights in memory. */
 export function bytesHeld(held: Held, count: number): number {
-  return isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
+  const format = WIDENED.get(held.toUpperCase());
+  return format ? (count / format.weights) * format.bytes : count * sizeBytes(held as Floats);
 }
 
 /**
