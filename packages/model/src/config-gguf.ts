@@ -79,7 +79,10 @@ function kvHeadsOf({ recurrent, numKvHeads, layers, maxContext }: DecoderConfig)
   return layers(maxContext).map((layer) => (layer.recurrent ? 0 : numKvHeads));
 }
 
+export const DELTA_UNWRITTEN = 'models with delta nets are not written in another form yet: run the file as it is.';
+
 function recurrentKeys({ recurrent }: DecoderConfig): Record<string, unknown> {
+  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'gguf', DELTA_UNWRITTEN);
   return recurrent ? { 'shortconv.l_cache': recurrent.width } : {};
 }
 

@@ -8,6 +8,7 @@
 import { convertRope } from '@ropewalk/dialects';
 import { frequenciesOf, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
+import { DELTA_UNWRITTEN } from './config-gguf.js';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -118,6 +119,7 @@ function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
 
 /** Writes the sizes of layers without attention. LFM2's widths are written as they are. */
 function recurrentOf({ recurrent }: DecoderConfig): Json {
+  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'config.json', DELTA_UNWRITTEN);
   return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
 }
 

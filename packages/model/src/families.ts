@@ -48,6 +48,10 @@ export interface Family {
   readonly experts?: ExpertRules;
   /** Some layers have a state instead of attention. */
   readonly recurrent?: 'conv' | 'delta';
+  /** In GGUF files the heads of v of a key head take turns with those of others. */
+  readonly ggufTiled?: true;
+  /** The matrix of q has a gate of the same size behind each head, whose sigmoid multiplies what the head attends to. */
+  readonly outputGate?: true;
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
   readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
@@ -146,6 +150,41 @@ const DEEPSEEK: Family = {
   },
 };
 
+const SHARED_EXPERT = {
+  sharedRouter: 'mlp.shared_expert_gate.weight',
+  sharedGate: 'mlp.shared_expert.gate_proj.weight',
+  sharedUp: 'mlp.shared_expert.up_proj.weight',
+  sharedDown: 'mlp.shared_expert.down_proj.weight',
+} as const;
+const QWEN3_NEXT: Family = {
+  gguf: 'qwen3next',
+  recurrent: 'delta',
+  qkNorm: 'head',
+  outputGate: true,
+  gainsLessOne: true,
+  maxContext: 32768,
+  numKvHeads: 2,
+  biases: SPLIT_BIASES,
+  experts: { gate: 'softmax', normalize: true, shared: 'gated' },
+  reads: ['num_experts'],
+  names: {
+    ...QWEN_EXPERTS,
+    ...SHARED_EXPERT,
+    deltaAll: 'linear_attn.in_proj_qkvz.weight',
+    deltaGates: 'linear_attn.in_proj_ba.weight',
+  },
+  ggufNames: { mlpNorm: 'post_attention_norm.weight', deltaAll: 'ssm_in.weight', deltaGates: 'ssm_ba.weight' },
+};
+const QWEN3_5: Family = {
+  ...QWEN3_NEXT,
+  gguf: 'qwen35',
+  ggufTiled: true,
+  numKvHeads: 4,
+  experts: undefined,
+  reads: [],
+  names: {},
+};
+
 const LFM2: Family = {
   gguf: 'lfm2',
   recurrent: 'conv',
@@ -199,13 +238,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 16,
     experts: { gate: 'softmax', normalize: false, shared: 'gated' },
     reads: ['num_experts'],
-    names: {
-      ...QWEN_EXPERTS,
-      sharedRouter: 'mlp.shared_expert_gate.weight',
-      sharedGate: 'mlp.shared_expert.gate_proj.weight',
-      sharedUp: 'mlp.shared_expert.up_proj.weight',
-      sharedDown: 'mlp.shared_expert.down_proj.weight',
-    },
+    names: { ...QWEN_EXPERTS, ...SHARED_EXPERT },
   },
   qwen2_vl: QWEN2_VL,
   qwen2_5_vl: QWEN2_VL,
@@ -359,6 +392,16 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     tied: true,
     names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
   },
+  qwen3_next: QWEN3_NEXT,
+  qwen3_5: QWEN3_5,
+  qwen3_5_moe: {
+    ...QWEN3_5,
+    gguf: 'qwen35moe',
+    numKvHeads: 2,
+    experts: QWEN3_NEXT.experts,
+    reads: QWEN3_NEXT.reads,
+    names: { ...QWEN_EXPERTS, ...SHARED_EXPERT },
+  },
   lfm2: LFM2,
   lfm2_moe: {
     ...LFM2,
@@ -376,10 +419,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/modeling_NAME.py
  */
 export const MISSING: readonly (readonly [what: string, names: string])[] = [
-  [
-    'its layers of linear attention (delta networks)',
-    'qwen3next qwen35 qwen35moe qwen4exp kimilinear kimik3 bailingmoe3',
-  ],
+  ['its layers of linear attention (delta networks)', 'qwen4exp kimilinear kimik3 bailingmoe3'],
   [
     'its state space layers (Mamba)',
     'mamba mamba2 jamba falconh1 granitehybrid granitemoehybrid nemotronh nemotronhmoe plamo2',

@@ -92,6 +92,12 @@ describe("transformers' logits and tokens", () => {
       await agrees(await loadModelFile(gguf, options), name, 'GGUF');
       const [made, back] = [join(scratch, `${name}.gguf`), join(scratch, `${name}-back`)];
       const none = { vocabulary: false } as const;
+      if (name.startsWith('qwen')) {
+        const refused = { code: 'UNSUPPORTED', message: /models with delta nets are not written in another form yet/ };
+        await assert.rejects(writeGguf(folderOf(name), made, none), refused);
+        await assert.rejects(writeSafetensorsFolder(gguf, back, none), refused);
+        return;
+      }
       await writeGguf(folderOf(name), made, none);
       const [own, given] = [made, gguf].map((path) => parseGguf(readFileSync(path), path));
       const shapes = ({ tensors }: typeof own & object): string[] =>
