@@ -18,7 +18,7 @@ const BUDGETS = {
   dialects: 7_500,
   formats: 3_250,
   model: 10_650,
-  'model-onnx': 2_660,
+  'model-onnx': 2_710,
   onnx: 10_750,
   oracle: 8_010,
   ropewalk: 14_270,
