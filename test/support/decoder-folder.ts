@@ -3,14 +3,14 @@ import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:f
 import { join } from 'node:path';
 import { describeModelPath } from '@ropewalk/model/node';
 import { type DecoderGraphOptions, decoderGraph } from '@ropewalk/model-onnx';
-import { layoutWeights, writeWeights } from '@ropewalk/model-onnx/internal';
+import { DECODER_FORMATS, layoutWeights, writeWeights } from '@ropewalk/model-onnx/internal';
 import { writeOnnxModel } from '@ropewalk/onnx';
 import { loadOnnxruntime, type OrtTensor } from '@ropewalk/onnx/internal';
 
 /** Writes model.onnx and its data into a new folder. Default: 64 positions. */
 export async function writeDecoder(gguf: string, options: DecoderGraphOptions, folder: string): Promise<void> {
   mkdirSync(folder);
-  await describeModelPath(gguf, { formats: ['q8_0', 'q4_0'] }, async (description) => {
+  await describeModelPath(gguf, { formats: DECODER_FORMATS }, async (description) => {
     const { graph, constants } = decoderGraph(description.config, description.weights, { context: 64, ...options });
     const layout = layoutWeights(constants);
     for (const [name, tensor] of layout.tensors) graph.external.set(name, tensor);

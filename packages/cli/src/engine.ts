@@ -1,6 +1,6 @@
 /** `--engine`: whether a model runs on our kernels or in ONNX Runtime, and what stderr says about it. @module */
 import { type Engine, mebibytes } from '@ropewalk/model';
-import { type EngineModel, type HoldOptions, kernelEngine, planModel } from '@ropewalk/model/internal';
+import { type EngineModel, kernelEngine, planModel } from '@ropewalk/model/internal';
 import { type ErrorCode, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { ACTIVATIONS } from 'ropewalk/internal';
@@ -60,19 +60,12 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
         if (asked) say(`on our kernels: ${why}`);
         return kernelEngine({ threads, activations }).open(description);
       };
-      const bytesAs = (hold: HoldOptions): number =>
-        planModel(description, hold).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
-      const usual = bytesAs({});
+      const bytes = planModel(description).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       // A small model does not justify the start of ONNX Runtime.
-      if (usual < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
+      if (bytes < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
-      const widened = bytesAs({ formats: ['q8_0', 'q4_0'] });
-      if (widened > 1.25 * usual)
-        return onKernels(
-          `ONNX Runtime would take ${mebibytes(widened)} for the weights, and they take ${mebibytes(usual)}`,
-        );
       const { whyNotOnnxruntime } = await import('@ropewalk/onnx');
       const why = await whyNotOnnxruntime();
       if (why !== undefined) return onKernels(why);

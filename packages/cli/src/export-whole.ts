@@ -77,7 +77,8 @@ function precisionOf({ config, decoder }: ExportedDecoder): AnglePrecision[] {
   return each.length === 0 ? [] : positions.map((_position, n) => worst(n));
 }
 
-function describe({ config, decoder, model, files, notes }: ExportedDecoder, out: string, precision: AnglePrecision[]) {
+function describe(made: ExportedDecoder, out: string, precision: AnglePrecision[]) {
+  const { config, decoder, model, files, loadedIn, notes } = made;
   const { form, angles, context } = decoder.settings;
   const size = files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const width = Math.max(...files.map(({ name }) => name.length));
@@ -85,6 +86,7 @@ function describe({ config, decoder, model, files, notes }: ExportedDecoder, out
     `${config.architecture}, ${countLayers(config.numLayers)}: ONNX opset ${model.opset}, form ${form}, angles ${angles}, context ${context}`,
     `  nodes ${model.nodes.length}`,
     ...files.map(({ name, sizeBytes }) => `  ${name.padEnd(width)} ${thousands(sizeBytes).padStart(15)} bytes`),
+    ...(loadedIn ? [`  loaded once in onnxruntime-node ${loadedIn}`] : []),
     ...notes.map((note) => `  note: ${note}`),
     ...(precision.length > 0 ? ['', '  position     cos, sin off by at most'] : []),
     ...precision.map(({ position, maxError }) => `  ${String(position).padEnd(12)} ${maxError.toExponential(1)}`),
@@ -93,7 +95,8 @@ function describe({ config, decoder, model, files, notes }: ExportedDecoder, out
   ];
 }
 
-function toJson({ config, decoder, model, files, notes }: ExportedDecoder, out: string, precision: AnglePrecision[]) {
+function toJson(made: ExportedDecoder, out: string, precision: AnglePrecision[]) {
+  const { config, decoder, model, files, loadedIn = null, notes } = made;
   const { form, angles, context } = decoder.settings;
   const bytes = files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const { opset, inputs, outputs, nodes } = model;
@@ -111,6 +114,7 @@ function toJson({ config, decoder, model, files, notes }: ExportedDecoder, out: 
     outputs,
     nodes: nodes.length,
     precision,
+    loadedIn,
     notes,
   };
 }

@@ -18,6 +18,7 @@ import { parseOnnxModel } from '@ropewalk/onnx';
 import { ROOT, ropewalkIn } from '../../../test/support/command.js';
 import { interrupted, onFullDisk } from '../../../test/support/cut-short.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
+import { withoutOnnxruntime } from '../../../test/support/without-onnxruntime.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'export-whole-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -63,6 +64,15 @@ test('as JSON, with every option that applies', async () => {
   assert.equal(bytes, written.bytes);
   const found = readdirSync(join(folder, 'json'), { recursive: true }).filter((name) => name !== 'onnx');
   assert.deepEqual(found.sort(), written.files.map(({ name }) => name).sort());
+});
+
+test('where onnxruntime-node is not installed, a note says that the graph was not loaded', () => {
+  const { status, stdout } = withoutOnnxruntime(folder, 'export', marline, '--whole', '-o', 'alone');
+  assert.equal(status, 0);
+  assert.match(
+    stdout,
+    /\n {2}note: The graph was not loaded to try it: the package onnxruntime-node is not installed:/,
+  );
 });
 
 test('activations beside blocks are in int8, or in f32 where it is asked for', async () => {

@@ -9,7 +9,7 @@ import type { RopeSpec } from 'ropewalk';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { tokensFirst } from './padding.js';
 import { numbersOf, rotated } from './portable.js';
-import type { DecoderScope } from './scope.js';
+import { alike, type DecoderScope } from './scope.js';
 
 /** Appends attention: `[batch, seq, h]` → `[batch, seq, n · dv]`. */
 export function attend(
@@ -31,10 +31,9 @@ export function attend(
   }
   const places = ['q', 'k', 'v'].map(at);
   const weights = s.matrix(...places)!.weights;
-  const alike = weights.every(({ held }) => held === weights[0]!.held);
   const biases = places.filter((place) => s.at(`${place}.bias`)).length;
   const normed = s.at(at('qNorm.weight')) !== undefined;
-  if (alike && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
+  if (alike(weights) && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
     return ops.attentionOfPacked(ops.linear(input, s.matrix(...places)!), call);
   const [q, k, v] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string, string];
   const withNorm = (x: string, part: string, count: number): string =>

@@ -10,8 +10,8 @@ import { angleConstants } from '@ropewalk/onnx/internal';
 import { planRope, type RopeSpec } from 'ropewalk';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
-import { attention, gemm, halvesOf, portableOperators, present, scaled, tablesOf } from './portable.js';
-import { BLOCK, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
+import { attention, gemm, halvesOf, portableOperators, present, scaled, tablesOf, withOffsets } from './portable.js';
+import { alike, blocksOf, type DecoderScope, joined, type Matrix } from './scope.js';
 
 const DOMAIN = 'com.microsoft';
 
@@ -35,7 +35,8 @@ export function contribOperators(s: DecoderScope): DecoderOperators {
     tokensFirst: hasGrouped(s),
     experts: (x, chosen, layer) => fusedExperts(s, x, chosen, layer) ?? portable.experts(x, chosen, layer),
     packs: ({ rope }) => isGrouped(s, rope),
-    attentionOfPacked: (qkv, call) => grouped(s, [qkv, '', ''], call),
+    // ONNX Runtime 1.30 infers a wrong width of the result where it does not know that of the input, after a Gemm.
+    attentionOfPacked: (qkv, call) => s.reshape(grouped(s, [qkv, '', ''], call), config.numHeads * config.valueDim),
     attention: (heads, call) =>
       isGrouped(s, call.rope) ? grouped(s, [heads.q, heads.k, heads.v], call) : composedOf(s, heads, call),
   };
@@ -50,22 +51,23 @@ function composedOf(s: DecoderScope, heads: Heads, call: AttentionCall): string 
 
 function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): string {
   const [n, k] = joined(weights) as [number, number];
-  const bits = blocksOf(weights[0]!) === 'q8_0' ? 8 : 4;
-  const codes = s.constant(weights, 'codes', [n, k / BLOCK, (BLOCK * bits) / 8]);
-  const scales = s.constant(weights, 'scales', [n, k / BLOCK]);
+  const { bits, group } = blocksOf(weights[0]!)!;
+  const codes = s.constant(weights, 'codes', [n, k / group, (group * bits) / 8]);
+  const scales = s.constant(weights, 'scales', [n, k / group]);
   const bias = biases.length > 0 ? ['', '', s.numbers(biases)] : [];
-  return s.b.add(
+  const y = s.b.add(
     'MatMulNBits',
     [x, codes, scales, ...bias],
     {
       K: k,
       N: n,
       bits: bits,
-      block_size: BLOCK,
+      block_size: group,
       accuracy_level: s.settings.activations === 'q8' ? 4 : 0,
     },
     DOMAIN,
   );
+  return withOffsets(s, y, x, weights);
 }
 
 /**
@@ -74,15 +76,16 @@ function matMulBlocks(s: DecoderScope, x: string, { weights, biases }: Matrix): 
  */
 function gatherBlocks(s: DecoderScope, ids: string, table: WeightPlan): string {
   const { b } = s;
-  const bits = blocksOf(table) === 'q8_0' ? 8 : 4;
+  const { bits, group, hasOffset } = blocksOf(table)!;
   const [n, k] = table.shape as [number, number];
   const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
   // ONNX Runtime frees a constant after packing if only MatMulNBits reads it, so the same bytes get a second shape.
   const codes = s.constant([table], 'codes', [n, (k * bits) / 8]);
-  const bytes = b.cast(s.reshape(rowsOf(codes), k / BLOCK, (BLOCK * bits) / 8), 'f32');
+  const bytes = b.cast(s.reshape(rowsOf(codes), k / group, (group * bits) / 8), 'f32');
   const unsigned = bits === 8 ? [bytes] : halvesOf(s, bytes);
   const members = unsigned.map((x) => b.add('Sub', [x, s.number(2 ** (bits - 1))]));
-  return scaled(s, members, rowsOf(s.constant([table], 'scales', [n, k / BLOCK, 1])), [0, 0, -1]);
+  const factors = (what: 'scales' | 'offsets'): string => rowsOf(s.constant([table], what, [n, k / group, 1]));
+  return scaled(s, members, factors('scales'), hasOffset ? factors('offsets') : undefined, [0, 0, -1]);
 }
 
 /** The least weight of an expert that differs from none: f32's smallest normal number. */
@@ -106,13 +109,15 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
   const first = both ? [{ ...both, shape: [count, 2 * width, h], turns: 1 as const }] : [gate, up];
   if (!down || config.activation !== 'silu') return undefined;
   const held = blocksOf(down);
-  if (first.some((plan) => !plan || blocksOf(plan) !== held)) return undefined;
-  const bits = held === 'q4_0' ? 4 : 8;
+  if (first.some((plan) => !plan) || held?.hasOffset || (held && held.group !== 32)) return undefined;
+  const together = [...(first as WeightPlan[]), down];
+  if (held ? !alike(together) : together.some(blocksOf)) return undefined;
+  const bits = held?.bits ?? 8;
   const matrix = (weights: readonly WeightPlan[], n: number, k: number): string[] => {
     if (!held) return [s.numbers(weights, [count, n, k], weights.length > 1)];
     return [
       s.constant(weights, 'codes', [count, n, (k * bits) / 8], weights.length > 1),
-      s.constant(weights, 'scales', [count, n, k / BLOCK], weights.length > 1),
+      s.constant(weights, 'scales', [count, n, k / 32], weights.length > 1),
     ];
   };
   const biasOf = (part: string): string | undefined => {
@@ -155,7 +160,7 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
       activation_beta: { f: offset },
       swiglu_limit: limit === undefined ? undefined : { f: limit },
       expert_weight_bits: held && bits,
-      block_size: held && BLOCK,
+      block_size: held?.group,
     },
     DOMAIN,
   );

@@ -5,7 +5,14 @@
  */
 import type { Engine, ModelMemory } from '@ropewalk/model';
 import type { EngineModel, LoadingOptions, MemoryLimits, Sequence, Wanted } from '@ropewalk/model/internal';
-import { type ModelDescription, memoryOf, type PlannedModel, planModel, shiftRows } from '@ropewalk/model/internal';
+import {
+  type ModelDescription,
+  memoryOf,
+  type PlannedModel,
+  planModel,
+  SPLIT_FORMATS,
+  shiftRows,
+} from '@ropewalk/model/internal';
 import { type OnnxModel, writeOnnxModel } from '@ropewalk/onnx';
 import type { Ort, OrtSession, OrtSessionOptions, OrtTensor } from '@ropewalk/onnx/internal';
 import { firstLine, loadGraph, type OnnxNode } from '@ropewalk/onnx/internal';
@@ -42,10 +49,7 @@ export function onnxEngine(host: EngineHost): Engine {
   return {
     name: 'onnxruntime',
     async open(description: ModelDescription): Promise<EngineModel> {
-      return new LoadedGraph(
-        host,
-        planModel(description, { formats: ['q8_0', 'q4_0'], widenHalves: host.widenHalves }),
-      );
+      return new LoadedGraph(host, planModel(description, { formats: SPLIT_FORMATS, widenHalves: host.widenHalves }));
     },
   };
 }

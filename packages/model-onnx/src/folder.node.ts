@@ -10,9 +10,11 @@ import { refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import type { DecoderConfig } from '@ropewalk/model';
 import type { HoldOptions } from '@ropewalk/model/internal';
 import { describeModelPath } from '@ropewalk/model/node';
-import type { OnnxModel } from '@ropewalk/onnx';
+import { type OnnxModel, whyNotOnnxruntime } from '@ropewalk/onnx';
+import { loadGraph, loadOnnxruntime } from '@ropewalk/onnx/internal';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, readField, readOptions } from 'ropewalk/internal';
+import { sessionOptions } from './engine.js';
 import { DECODER_NAMES, type DecoderGraph } from './graph.js';
 import { DECODER_FORMATS, type DecoderModel, type DecoderModelOptions, decoderModel, MODEL_FILE } from './model.js';
 import type { DataFile, WriteData, WriteWeightsOptions } from './weights.js';
@@ -43,6 +45,8 @@ export interface ExportedDecoder {
   readonly model: OnnxModel;
   /** Paths in the folder, with `/`, and their sizes. */
   readonly files: readonly DataFile[];
+  /** The version of onnxruntime-node that loaded the folder; undefined where the package is not installed. */
+  readonly loadedIn: string | undefined;
   /** Assumptions, and settings that were left out or not applied, in full sentences. */
   readonly notes: readonly string[];
 }
@@ -55,14 +59,15 @@ const WRITTEN =
 const WRITTEN_IN_GRAPH_FOLDER = /^model\.onnx(_data(_\d+)?)?$/;
 
 /**
- * Exports a model as a folder: completely or not at all. It needs memory for some pieces of 8 MiB and the graph.
+ * Exports a model as a folder: completely or not at all. It needs memory for some pieces of 8 MiB and the graph. Where
+ * onnxruntime-node is installed, it loads the graph once.
  *
  * @param path - a folder of HuggingFace's files, or a .gguf file
  * @param out - the folder, which must be missing or empty, or with `force` hold an earlier export
  * @param options - form, angles, context; how weights are held; force, signal, onProgress
  * @throws {RopewalkError} UNSUPPORTED for a model that the form cannot express, before anything is written; FORMAT for
- *   files that are missing, cut or forged, and for a folder that may not be replaced; DEVICE when it cannot be written;
- *   the signal's reason when it aborts
+ *   files that are missing, cut or forged, and for a folder that may not be replaced; DEVICE when it cannot be written
+ *   or does not load; the signal's reason when it aborts
  * @example await exportDecoder('model-q8_0.gguf', 'model-onnx');
  */
 export async function exportDecoder(
@@ -94,6 +99,7 @@ export async function exportDecoder(
       for (const { name, bytes } of small.files)
         await writeFile(join(temporary, name), bytes, { flush: true }).catch((cause) => unwritable(out, cause));
       const written = await writeDecoder(model, join(temporary, GRAPH_FOLDER), { signal, onProgress, where: out });
+      const whyNot = await whyNotOnnxruntime();
       return {
         config: description.config,
         decoder: model.decoder,
@@ -102,10 +108,31 @@ export async function exportDecoder(
           ...small.files.map(({ name, bytes }) => ({ name, sizeBytes: bytes.length })),
           ...written.files.map(({ name, ...file }) => ({ name: `${GRAPH_FOLDER}/${name}`, ...file })),
         ],
-        notes: [...description.config.notes, ...small.notes, ...shorter(description.config, model.decoder)],
+        loadedIn: whyNot ? undefined : await loadOnce(join(temporary, GRAPH_FOLDER, MODEL_FILE), out),
+        notes: [
+          ...description.config.notes,
+          ...small.notes,
+          ...shorter(description.config, model.decoder),
+          ...(whyNot ? [`The graph was not loaded to try it: ${whyNot}.`] : []),
+        ],
       };
     });
   });
+}
+
+/**
+ * Loads a graph as it is, with its weights mapped rather than packed, so that it costs little memory.
+ *
+ * @returns the version of onnxruntime-node
+ * @throws {RopewalkError} DEVICE for a graph that does not load
+ */
+async function loadOnce(path: string, where: string): Promise<string> {
+  const ort = await loadOnnxruntime();
+  const usual = sessionOptions(['cpu'], 1);
+  const plain = { graphOptimizationLevel: 'disabled', extra: { session: { disable_prepacking: '1' } } } as const;
+  const session = await loadGraph(ort, path, { ...usual, ...plain }, where);
+  await session.release();
+  return ort.env.versions.node ?? 'of an unknown version';
 }
 
 /**

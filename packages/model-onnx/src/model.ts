@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { PlannedModel } from '@ropewalk/model/internal';
+import { type PlannedModel, SPLIT_FORMATS } from '@ropewalk/model/internal';
 import { type OnnxModel, writeOnnxModel } from '@ropewalk/onnx';
 import { type Dtype, tensorFrom } from 'ropewalk';
 import { arrayOver, countElements } from 'ropewalk/internal';
@@ -11,7 +11,7 @@ import { type DecoderGraph, type DecoderGraphOptions, decoderGraph } from './gra
 import { type DataFile, layoutWeights, type WriteData, type WriteWeightsOptions, writeWeights } from './weights.js';
 
 /** The block formats that a decoder's graph reads. */
-export const DECODER_FORMATS = ['q8_0', 'q4_0'] as const;
+export const DECODER_FORMATS = SPLIT_FORMATS;
 
 /** Options of a decoder's ONNX model. */
 export interface DecoderModelOptions extends DecoderGraphOptions {

@@ -21,7 +21,7 @@ import {
 import { planRope, type RopeSpec } from 'ropewalk';
 import { gatheredExperts } from './feed-forward.js';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
-import { BATCH, BLOCK, blocksOf, type DecoderScope, joined, type Matrix, SEQ, TOTAL } from './scope.js';
+import { BATCH, blocksOf, type DecoderScope, joined, type MadeAs, type Matrix, SEQ, TOTAL } from './scope.js';
 
 /** It is finite, so that a row of padding, which sees no key, has no NaN. */
 const MASKED = -3.4028234663852886e38;
@@ -35,8 +35,11 @@ export function portableOperators(s: DecoderScope): DecoderOperators {
     rows: (ids, table) => {
       const rowsOf = (constant: string): string => b.add('Gather', [constant, ids], { axis: 0 });
       const blocks = blocksIn(s, [table]);
-      if (blocks)
-        return widened(s, rowsOf(blocks.codes), rowsOf(blocks.scales), blocks.held, [0, 0, ...table.shape.slice(1)]);
+      if (blocks) {
+        const { bits, codes, scales, offsets } = blocks;
+        const rows = { bits, codes: rowsOf(codes), scales: rowsOf(scales), offsets: offsets && rowsOf(offsets) };
+        return widened(s, rows, [0, 0, ...table.shape.slice(1)]);
+      }
       const found = rowsOf(s.constant([table], 'numbers', table.shape));
       return table.held === 'f32' ? found : b.cast(found, 'f32');
     },
@@ -63,17 +66,33 @@ export function gemm(s: DecoderScope, x: string, { weights, biases }: Matrix): s
   const bias = biases.length > 0 ? s.numbers(biases) : undefined;
   const columns = s.settings.form === 'standard' && blocksOf(weights[0]!) !== undefined;
   const matrix = columns ? dequantized(s, weights) : numbersOf(s, weights);
-  return s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
+  const y = s.unflatten(b.add('Gemm', [flat, matrix, bias], { transB: columns ? undefined : 1 }), n);
+  return columns ? withOffsets(s, y, x, weights) : y;
+}
+
+/**
+ * Adds the product with the offsets of blocks to a product with their integers and scales. All weights of a group have
+ * one offset, so it is multiplied by the sum of x over the group.
+ */
+export function withOffsets(s: DecoderScope, y: string, x: string, weights: readonly WeightPlan[]): string {
+  const { group, hasOffset } = blocksOf(weights[0]!)!;
+  if (!hasOffset) return y;
+  const [n, k] = joined(weights) as [number, number];
+  const sums = s.once(`sums of ${group} of ${x}`, () =>
+    s.b.add('ReduceSum', [s.b.add('Reshape', [x, s.integers(-1, k / group, group)]), s.integers(2)], { keepdims: 0 }),
+  );
+  const offsets = s.constant(weights, 'offsets', [n, k / group]);
+  return s.b.add('Add', [y, s.unflatten(s.b.add('Gemm', [sums, offsets], { transB: 1 }), n)]);
 }
 
 /** Returns matrices as numbers in f32, `[n, k]`. */
 export function numbersOf(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const blocks = blocksIn(s, weights);
-  return blocks ? widened(s, blocks.codes, blocks.scales, blocks.held, joined(weights)) : s.numbers(weights);
+  return blocks ? widened(s, blocks, joined(weights)) : s.numbers(weights);
 }
 
 /**
- * Appends a matrix in blocks as numbers, `[k, n]`. Files have its rows. When ONNX Runtime loads the model, it
+ * Appends a matrix in blocks as numbers without their offsets, `[k, n]`. Files have its rows. When ONNX Runtime loads the model, it
  * transposes integers and scales, and replaces the following nodes by a MatMulNBits, which widens nothing. It does so
  * for blocks along the first axis only.
  *
@@ -83,36 +102,41 @@ function dequantized(s: DecoderScope, weights: readonly WeightPlan[]): string {
   const { b } = s;
   const [n, k] = joined(weights) as [number, number];
   const turned = (value: string): string => b.add('Transpose', [value], { perm: [1, 0] });
+  const { group } = blocksOf(weights[0]!)!;
   const codes = turned(s.constant(weights, 'signed', [n, k]));
-  const scales = turned(s.constant(weights, 'scales', [n, k / BLOCK]));
-  return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: BLOCK });
+  const scales = turned(s.constant(weights, 'scales', [n, k / group]));
+  return b.add('DequantizeLinear', [codes, scales], { axis: 0, block_size: group });
 }
 
-/** Makes the constants of a matrix in blocks: integers `[n, blocks, 32]` or pairs `[n, blocks, 16]`, and scales. */
-function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]) {
-  const held = blocksOf(weights[0]!);
-  if (!held) return undefined;
+/** A matrix in blocks: i8 codes, which are integers or pairs of them, scales, and perhaps offsets, by groups. */
+interface Blocks {
+  readonly bits: 4 | 8;
+  readonly codes: string;
+  readonly scales: string;
+  readonly offsets: string | undefined;
+}
+
+/** Makes the constants of a matrix in blocks, `[n, groups, …]`. */
+function blocksIn(s: DecoderScope, weights: readonly WeightPlan[]): Blocks | undefined {
+  const split = blocksOf(weights[0]!);
+  if (!split) return undefined;
+  const { bits, group, hasOffset } = split;
   const shape = joined(weights);
-  const byBlock = (size: number): number[] => [...shape.slice(0, -1), shape.at(-1)! / BLOCK, size];
-  const codes = s.constant(weights, 'signed', byBlock(held === 'q8_0' ? BLOCK : BLOCK / 2));
-  return { codes, scales: s.constant(weights, 'scales', byBlock(1)), held };
+  const byGroup = (what: MadeAs, size: number): string =>
+    s.constant(weights, what, [...shape.slice(0, -1), shape.at(-1)! / group, size]);
+  const codes = byGroup('signed', (group * bits) / 8);
+  return { bits, codes, scales: byGroup('scales', 1), offsets: hasOffset ? byGroup('offsets', 1) : undefined };
 }
 
-/** Widens blocks of scales and i8 codes (integers or pairs of them) exactly. Their last dimension is a block's. */
-function widened(
-  s: DecoderScope,
-  codes: string,
-  scales: string,
-  held: 'q8_0' | 'q4_0',
-  shape: readonly number[],
-): string {
+/** Widens blocks exactly. */
+function widened(s: DecoderScope, { bits, codes, scales, offsets }: Blocks, shape: readonly number[]): string {
   const { b } = s;
   const numbers = b.cast(codes, 'f32');
-  if (held === 'q8_0') return scaled(s, [numbers], scales, shape);
+  if (bits === 8) return scaled(s, [numbers], scales, offsets, shape);
   // A signed byte is 16 · high + low, where low is still 0 … 15.
   const [low, high] = halvesOf(s, numbers);
   const below = b.add('Floor', [b.add('Mul', [low, s.number(1 / 8)])]);
-  return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, shape);
+  return scaled(s, [b.add('Sub', [low, b.add('Mul', [below, s.number(16)])]), high], scales, offsets, shape);
 }
 
 /** Splits bytes into halves with Floor, which every provider has. low is 0 … 15, high has the byte's sign. */
@@ -122,10 +146,18 @@ export function halvesOf(s: DecoderScope, bytes: string): [low: string, high: st
   return [b.add('Sub', [bytes, b.add('Mul', [high, s.number(16)])]), high];
 }
 
-/** Multiplies integers by scales `[…, blocks, 1]`. Two lists of integers are the even and odd places. */
-export function scaled(s: DecoderScope, members: readonly string[], scales: string, shape: readonly number[]): string {
+/**
+ * Multiplies integers by scales `[…, groups, 1]`, and adds offsets. Two lists of integers are the even and odd places.
+ */
+export function scaled(
+  s: DecoderScope,
+  members: readonly string[],
+  scales: string,
+  offsets: string | undefined,
+  shape: readonly number[],
+): string {
   const { b } = s;
-  let [numbers, factors] = [members[0]!, scales];
+  let [numbers, factors, added] = [members[0]!, scales, offsets];
   if (members.length > 1) {
     numbers = b.add(
       'Concat',
@@ -133,8 +165,10 @@ export function scaled(s: DecoderScope, members: readonly string[], scales: stri
       { axis: -1 },
     );
     factors = b.add('Unsqueeze', [scales, s.integers(-1)]);
+    added = offsets && b.add('Unsqueeze', [offsets, s.integers(-1)]);
   }
-  return b.add('Reshape', [b.add('Mul', [numbers, factors]), s.integers(...shape)]);
+  const product = b.add('Mul', [numbers, factors]);
+  return b.add('Reshape', [added ? b.add('Add', [product, added]) : product, s.integers(...shape)]);
 }
 
 /** Appends the rotation of heads, `[batch, heads, seq, d]`. */

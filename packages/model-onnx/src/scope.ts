@@ -4,11 +4,10 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/internal';
+import { type BlockSplit, SPLITS, type WeightPlan } from '@ropewalk/model/internal';
 import { type AngleMode, GraphBuilder, type GraphForm } from '@ropewalk/onnx';
 import type { OnnxDtype } from '@ropewalk/onnx/internal';
 import { OLDEST_OPSET, OPSET } from '@ropewalk/onnx/internal';
-import type { BlockFormat } from 'ropewalk';
 import { countElements } from 'ropewalk/internal';
 
 /** The kind of operators in a decoder's graph. */
@@ -50,12 +49,18 @@ export interface Matrix {
   readonly biases: readonly WeightPlan[];
 }
 
-/** The weights per block, in both formats. */
-export const BLOCK = 32;
+/** Returns how a weight in blocks is split into integers and factors; undefined for numbers. */
+export function blocksOf(plan: WeightPlan): BlockSplit | undefined {
+  return SPLITS.get(plan.held);
+}
 
-/** Returns the block format of a weight in the graph; undefined for numbers. */
-export function blocksOf(plan: WeightPlan): Extract<BlockFormat, 'q8_0' | 'q4_0'> | undefined {
-  return plan.held === 'q8_0' || plan.held === 'q4_0' ? plan.held : undefined;
+/** True if weights can be one constant: the same numbers, or integers and factors of the same sizes. */
+export function alike([first, ...others]: readonly WeightPlan[]): boolean {
+  const key = (plan: WeightPlan): string => {
+    const { bits, group, hasOffset } = blocksOf(plan) ?? {};
+    return bits ? `${bits}/${group}/${hasOffset}` : plan.held;
+  };
+  return others.every((plan) => key(plan) === key(first!));
 }
 
 /** The graph under construction. */
@@ -111,7 +116,7 @@ export class DecoderScope {
   /** Makes weights numbers in f32. */
   numbers(weights: readonly WeightPlan[], shape: readonly number[] = joined(weights), inTurns = false): string {
     const value = this.constant(weights, 'numbers', shape, inTurns);
-    return weights[0]!.held === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
+    return floatsOf(weights) === 'f32' ? value : this.once(`${value} as f32`, () => this.b.cast(value, 'f32'));
   }
 
   /** Makes a constant number in f32. */
@@ -178,11 +183,15 @@ export class DecoderScope {
 
 function dtypeOf(weights: readonly WeightPlan[], madeAs: MadeAs, shape: readonly number[]): OnnxDtype {
   if (madeAs === 'codes') return 'u8';
-  if (madeAs === 'scales') return 'f32';
-  const { held } = weights[0]!;
-  if (madeAs === 'numbers') return held as 'f32' | 'f16' | 'bf16';
+  if (madeAs === 'scales' || madeAs === 'offsets') return 'f32';
+  if (madeAs === 'numbers') return floatsOf(weights);
   const pairs = countElements(shape) < countElements(joined(weights));
-  return held === 'q8_0' || pairs ? 'i8' : 'i4';
+  return blocksOf(weights[0]!)!.bits === 8 || pairs ? 'i8' : 'i4';
+}
+
+/** Returns the dtype of weights in one constant: f32, which is exact, if they have several. */
+function floatsOf([first, ...others]: readonly WeightPlan[]): 'f32' | 'f16' | 'bf16' {
+  return alike([first!, ...others]) ? (first!.held as 'f16') : 'f32';
 }
 
 /** Returns the shape of weights whose rows follow each other. */
@@ -198,12 +207,14 @@ export type MadeAs =
   /** The integers of a matrix in blocks in the form of MatMulNBits, `[n, blocks, bytes of a block]`, u8. */
   | 'codes'
   /**
-   * The integers of a matrix in blocks in the form of ONNX's own operators, row by row: q8_0 as i8; q4_0 as i4, where
-   * each byte has two neighbours, the first in its low half.
+   * The integers of a matrix in blocks in the form of ONNX's own operators, row by row: i8; or i4, where each byte has
+   * two neighbours, the first in its low half.
    */
   | 'signed'
-  /** The scales of a matrix in blocks, `[n, blocks]`, f32. */
-  | 'scales';
+  /** The scales of a matrix in blocks, `[n, groups]`, f32. */
+  | 'scales'
+  /** The numbers that are added to integers times scales, `[n, groups]`, f32. */
+  | 'offsets';
 
 /** A constant of the graph whose elements come from the model's weights. */
 export interface WeightConstant {

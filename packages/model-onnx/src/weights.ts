@@ -2,20 +2,20 @@
  * Converts a model's weights to the constants of its graph: the place of each in the files beside the graph, and its
  * bytes, in pieces, so that no weight is in memory as a whole.
  *
- * A block of q8_0 becomes 32 bytes, q + 128, and its scale. A block of q4_0 becomes 16 bytes and its scale; each byte
- * has two neighbours, the first in its low half. 128 and 8 are the default zero points of MatMulNBits. Scales become
- * f32, which holds every f16. So (code − zero point) · scale in f32 is what ggml computes, bit for bit.
+ * A code of 8 bits becomes a byte, q + 128. Codes of 4 bits become q + 8; each byte has two neighbours, the first in its
+ * low half. 128 and 8 are the default zero points of MatMulNBits. Scales become f32, which holds every product of an f16
+ * and 8 bits, so (code − zero point) · scale is exact before f32 rounds it, as in ggml. Offsets are rounded to f32 once.
  *
  * @module
  * @see microsoft/onnxruntime@00b376b docs/ContribOperators.md, MatMulNBits; ggml-org/ggml@d99724f src/ggml-quants.c
  */
 import type { LoadProgress } from '@ropewalk/model';
-import type { PlannedModel, WeightPlan } from '@ropewalk/model/internal';
+import { type BlockSplit, type PlannedModel, SPLITS, type WeightPlan } from '@ropewalk/model/internal';
 import type { OnnxDtype, OnnxExternalTensor } from '@ropewalk/onnx/internal';
-import { BLOCK_FORMATS, type Dtype, numberFromF16, sizeBytes } from 'ropewalk';
+import { type Dtype, sizeBytes } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { countElements, u16 } from 'ropewalk/internal';
-import { BLOCK, type MadeAs, type WeightConstant } from './scope.js';
+import { countElements } from 'ropewalk/internal';
+import type { MadeAs, WeightConstant } from './scope.js';
 
 /** A data file beside the graph. */
 export interface DataFile {
@@ -177,45 +177,84 @@ function jobsOf(constants: readonly WeightConstant[], tensors: WeightLayout['ten
 function partBytes({ shape, held }: WeightPlan, dtype: OnnxDtype, madeAs: MadeAs): number {
   const count = countElements(shape);
   if (madeAs === 'numbers') return count * sizeBytes(dtype as Dtype);
-  return (count / BLOCK) * (madeAs === 'scales' ? 4 : codeBytes(held));
+  return count * bytesPerWeight(SPLITS.get(held)!, madeAs);
 }
 
-function codeBytes(held: WeightPlan['held']): number {
-  return held === 'q8_0' ? BLOCK : BLOCK / 2;
+function bytesPerWeight({ bits, group }: BlockSplit, madeAs: MadeAs): number {
+  return madeAs === 'scales' || madeAs === 'offsets' ? 4 / group : bits / 8;
 }
 
 /** Returns a function that makes `size` bytes from every `unit` bytes. Its result is valid until the next call. */
 function makerOf({ held }: WeightPlan, madeAs: MadeAs, where: string) {
   if (madeAs === 'numbers') return { unit: 1, size: 1, make: (piece: Uint8Array): Uint8Array => piece };
-  const unit = BLOCK_FORMATS[held as 'q8_0' | 'q4_0'].bytes;
-  const size = madeAs === 'scales' ? 4 : codeBytes(held);
-  // A code and the code minus its zero point differ in their highest bit. q8_0 has the latter in the file.
-  const flip = held === 'q8_0' ? (madeAs === 'codes' ? 0x80 : 0) : madeAs === 'codes' ? 0 : 0x88;
-  const fill = held === 'q8_0' ? codesOf8 : codesOf4;
+  const split = SPLITS.get(held)!;
+  const { bytes: unit, weights } = split.reader;
+  const size = weights * bytesPerWeight(split, madeAs);
+  // A code and the code minus its zero point differ in their highest bit. The file of q4_0 has the former.
+  const highest = split.bits === 8 ? 0x80 : 0x88;
+  const flip = (madeAs === 'codes') === (held === 'q4_0') ? 0 : highest;
+  const fill = held === 'q8_0' ? codesOf8 : held === 'q4_0' ? codesOf4 : codesOfSplit(split);
   let buffer = new Uint8Array(0);
   const make = (piece: Uint8Array): Uint8Array => {
     const blocks = piece.length / unit;
     if (buffer.length < blocks * size) buffer = new Uint8Array(blocks * size);
-    if (madeAs === 'scales') scales(buffer, piece, blocks, unit, where);
+    if (madeAs === 'scales' || madeAs === 'offsets') factors(buffer, piece, blocks, split, madeAs, where);
     else fill(buffer, piece, blocks, flip);
     return buffer.subarray(0, blocks * size);
   };
   return { unit, size, make };
 }
 
-function scales(out: Uint8Array, piece: Uint8Array, blocks: number, unit: number, where: string): void {
+function factors(
+  out: Uint8Array,
+  piece: Uint8Array,
+  blocks: number,
+  { reader, group, factors }: BlockSplit,
+  madeAs: 'scales' | 'offsets',
+  where: string,
+): void {
   const view = new DataView(out.buffer);
-  for (let n = 0; n < blocks; n++) {
-    const scale = numberFromF16(u16(piece, n * unit));
-    if (!Number.isFinite(scale))
-      refuse('FORMAT', where, 'scales that are finite numbers', scale, 'The file is damaged or forged.');
-    view.setFloat32(4 * n, scale, true);
+  const found = { scales: new Float64Array(reader.weights / group), offsets: new Float64Array(reader.weights / group) };
+  for (let n = 0, to = 0; n < blocks; n++) {
+    factors(piece, n * reader.bytes, found.scales, found.offsets);
+    for (const factor of found[madeAs]) {
+      if (!Number.isFinite(factor))
+        refuse('FORMAT', where, `${madeAs} that are finite numbers`, factor, 'The file is damaged or forged.');
+      view.setFloat32(4 * to++, factor, true);
+    }
   }
+}
+
+/**
+ * Finds the integers of widened weights. These are exactly integers times a scale, so a quotient is off by much less
+ * than a half, and 256.5 more, cut, is the integer and 256, whose low bits are the code's.
+ */
+function codesOfSplit({ reader, bits, group, factors }: BlockSplit) {
+  const { weights, bytes, widen } = reader;
+  const [scales, offsets] = [new Float64Array(weights / group), new Float64Array(weights / group)];
+  const y = new Float64Array(weights);
+  return (out: Uint8Array, piece: Uint8Array, blocks: number, flip: number): void => {
+    for (let n = 0, to = 0; n < blocks; n++) {
+      widen(piece, n * bytes, y);
+      factors(piece, n * bytes, scales, offsets);
+      for (let i = 0; i < weights; ) {
+        const [scale, offset] = [scales[i / group]!, offsets[i / group]!];
+        const inverse = scale === 0 ? 0 : 1 / scale;
+        const end = i + group;
+        if (bits === 8) for (; i < end; i++) out[to++] = ((y[i]! - offset) * inverse + 256.5) ^ flip;
+        else
+          for (; i < end; i += 2) {
+            const [low, high] = [(y[i]! - offset) * inverse + 256.5, (y[i + 1]! - offset) * inverse + 256.5];
+            out[to++] = ((low & 15) | ((high & 15) << 4)) ^ flip;
+          }
+      }
+    }
+  };
 }
 
 function codesOf8(out: Uint8Array, piece: Uint8Array, blocks: number, flip: number): void {
   for (let n = 0, from = 2, to = 0; n < blocks; n++, from += 2)
-    for (const end = to + BLOCK; to < end; to++, from++) out[to] = piece[from]! ^ flip;
+    for (const end = to + 32; to < end; to++, from++) out[to] = piece[from]! ^ flip;
 }
 
 /** ggml has weights 0 … 15 of a block in the low halves of its bytes, and 16 … 31 in the high halves. */

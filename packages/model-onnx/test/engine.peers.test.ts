@@ -406,7 +406,7 @@ describe('the cache of weights', { skip }, () => {
     } as const;
     let graph: Uint8Array = new Uint8Array();
     const create: typeof ort.InferenceSession.create = (model, given) => {
-      graph = model;
+      graph = model as Uint8Array;
       return ort.InferenceSession.create(model, given);
     };
     const seen = { Tensor: ort.Tensor, InferenceSession: { create } };

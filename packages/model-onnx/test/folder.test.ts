@@ -13,6 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { parseGguf } from '@ropewalk/formats';
 import { type ExportDecoderOptions, exportDecoder } from '@ropewalk/model-onnx/node';
 import { parseOnnxModel } from '@ropewalk/onnx';
@@ -55,21 +56,32 @@ const fresh = (): string => join(root, `out${count++}`);
 const TOKENS = [1, 5, 49, 30];
 
 /** The logits of {@link TOKENS} in ONNX Runtime, which finds the data files by itself. */
-async function logitsOf(folder: string): Promise<Float32Array> {
+async function logitsOf(
+  folder: string,
+  layers = 2,
+  kvHeads = 1,
+  headDim = 32,
+  tokens: readonly number[] = TOKENS,
+): Promise<Float32Array> {
   if (typeof ort === 'string') throw new Error(ort);
   const path = join(folder, 'onnx/model.onnx');
   const session = await ort.InferenceSession.create(path as never, { intraOpNumThreads: 1, logSeverityLevel: 3 });
   const ints = (values: readonly number[], dims: readonly number[]) =>
     new ort.Tensor('int64', BigInt64Array.from(values, BigInt), dims);
   const feeds: Record<string, unknown> = {
-    input_ids: ints(TOKENS, [1, 4]),
+    input_ids: ints(tokens, [1, 4]),
     attention_mask: ints([1, 1, 1, 1], [1, 4]),
     position_ids: ints([0, 1, 2, 3], [1, 4]),
     num_logits_to_keep: ints([0], []),
   };
-  for (const layer of [0, 1])
+  for (let layer = 0; layer < layers; layer++)
     for (const part of ['key', 'value'])
-      feeds[`past_key_values.${layer}.${part}`] = new ort.Tensor('float32', new Float32Array(0), [1, 1, 0, 32]);
+      feeds[`past_key_values.${layer}.${part}`] = new ort.Tensor('float32', new Float32Array(0), [
+        1,
+        kvHeads,
+        0,
+        headDim,
+      ]);
   const { logits } = await session.run(feeds);
   await session.release();
   return logits!.data;
@@ -124,6 +136,24 @@ describe('what ONNX Runtime computes from the folder', () => {
         assertClose(await logitsOf(stored), tinyModel('folder', shape).logits(TOKENS), blocks === 'q8_0' ? 0.05 : 0.6);
       },
     );
+
+  for (const name of ['awq', 'packed-zeros', 'fp8-blocks'])
+    testPeers(`${name}, as HuggingFace publishes it, like its dense twin`, { skip }, async () => {
+      const packed = fileURLToPath(new URL(`../../model/test/golden/packed/${name}`, import.meta.url));
+      const config = JSON.parse(readFileSync(join(packed, 'config.json'), 'utf8'));
+      delete config.quantization_config;
+      const dense = folderWith({
+        'config.json': JSON.stringify(config),
+        'model.safetensors': readFileSync(join(packed, 'dense.safetensors')),
+      });
+      const outs = [fresh(), fresh()] as const;
+      const shape = [1, 2, 16, [1, 5, 9, 3]] as const;
+      await exportDecoder(packed, outs[0], { activations: 'f32' });
+      await exportDecoder(dense, outs[1]);
+      const written = JSON.parse(readFileSync(join(outs[0], 'config.json'), 'utf8'));
+      assert.equal(written.quantization_config, undefined);
+      assertClose(await logitsOf(outs[0], ...shape), Float64Array.from(await logitsOf(outs[1], ...shape)), 1e-5);
+    });
 
   testPeers(
     'standard: blocks of q4_0 are i4, which no tensor in memory is, so they lie beside the graph',
@@ -192,6 +222,20 @@ describe('whole or not at all', () => {
       readdirSync(root).filter((name) => /\.old$|\.tmp$/.test(name)),
       [],
     );
+  });
+
+  testPeers('a graph that ONNX Runtime does not load is no export', { skip }, async () => {
+    const { InferenceSession, env } = ort as Exclude<typeof ort, string>;
+    const loads = InferenceSession.create;
+    const out = fresh();
+    try {
+      Object.assign(InferenceSession, { create: () => Promise.reject(new Error('Incompatible dimensions')) });
+      const message = `onnxruntime: ${out}: the graph does not load: Incompatible dimensions. Try another provider, or a newer onnxruntime-node.`;
+      await leavesNothing(out, () => exportDecoder(small, out), { code: 'DEVICE', message });
+    } finally {
+      Object.assign(InferenceSession, { create: loads });
+    }
+    assert.equal((await exportDecoder(small, out)).loadedIn, env.versions.node);
   });
 
   test("somebody's folder is never replaced: one file that no export writes is enough", async () => {

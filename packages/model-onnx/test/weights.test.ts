@@ -2,9 +2,18 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { WeightPlan } from '@ropewalk/model/internal';
-import { describeModel, folderOf, type PlannedModel, planModel, streamWeight } from '@ropewalk/model/internal';
+import {
+  describeModel,
+  folderOf,
+  type PlannedModel,
+  planModel,
+  SPLIT_FORMATS,
+  SPLITS,
+  streamWeight,
+} from '@ropewalk/model/internal';
 import { BLOCK_FORMATS, numberFromF16 } from 'ropewalk';
 import { randomFrom, WIDEN_BLOCK } from 'ropewalk/internal';
+import { type MixedType, mixTypes } from '../../../test/support/mixed-types.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import type { WeightConstant } from '../src/scope.js';
 import { layoutWeights, writeWeights } from '../src/weights.js';
@@ -115,6 +124,42 @@ describe('bytes', () => {
       }
     });
   }
+
+  for (const format of SPLIT_FORMATS)
+    test(`${format}: integers times scales, and offsets, are ggml's own values, rounded to f32 once`, async () => {
+      const { bits, group, hasOffset, reader } = SPLITS.get(format)!;
+      const gguf = tinyModel('split', { ...SHAPE, hidden: 256, vocab: 8 }).gguf()['model.gguf']!;
+      const all = mixTypes(gguf, randomFrom(format), (_, name) =>
+        name === 'token_embd.weight' ? (format.toUpperCase() as MixedType) : 'F32',
+      );
+      const description = planModel(await describeModel({ 'm.gguf': all.bytes }), { formats: SPLIT_FORMATS });
+      const plan = description.weights.find(({ place }) => place === 'embedding.weight')!;
+      assert.equal(plan.held, format);
+      const dtypes = { codes: 'u8', signed: 'i8', scales: 'f32', offsets: 'f32' } as const;
+      const constants = (['codes', 'signed', 'scales', 'offsets'] as const).map((madeAs): WeightConstant => {
+        return { name: madeAs, dtype: dtypes[madeAs], shape: [8, 256], weights: [plan], madeAs };
+      });
+      const layout = layoutWeights(constants);
+      const file = (await filesOf(description, constants, layout)).get('model.onnx_data')!;
+      const at = (name: string): number => layout.tensors.get(name)!.byteOffset;
+      const factor = (name: string, n: number): number => new DataView(file.buffer).getFloat32(at(name) + 4 * n, true);
+      const code = (name: string, n: number): number =>
+        bits === 8 ? file[at(name) + n]! : (file[at(name) + (n >> 1)]! >> (4 * (n & 1))) & 15;
+      const middle = 2 ** (bits - 1);
+      const want = new Float64Array(reader.weights);
+      const { byteOffset, sizeBytes } = plan.spans[0]!;
+      const stored = all.bytes.subarray(byteOffset, byteOffset + sizeBytes);
+      for (let n = 0; n < 8 * 256; n++) {
+        if (n % reader.weights === 0) reader.widen(stored, (n / reader.weights) * reader.bytes, want);
+        const q = code('codes', n) - middle;
+        assert.equal((code('signed', n) + middle) % (2 * middle), q + middle, `code ${n}`);
+        const [scale, offset] = [factor('scales', Math.floor(n / group)), factor('offsets', Math.floor(n / group))];
+        assert.ok(hasOffset || offset === 0);
+        // Scales have at most 19 bits, so only the offset is rounded.
+        const off = Math.abs(scale * q + offset - want[n % reader.weights]!);
+        assert.ok(off <= 2 ** -24 * Math.abs(offset), `weight ${n} is off by ${off}`);
+      }
+    });
 
   test('rows of several weights follow each other, across the pieces that are read', async () => {
     const [k, rows] = [3200, [2000, 900, 7]]; // 6.8 MB + 3.1 MB + …: the pieces end inside rows

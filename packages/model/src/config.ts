@@ -21,6 +21,7 @@ import {
   MISSING,
   OTHER_STEPS,
 } from './families.js';
+import { packingOf } from './packed.js';
 import type { DecoderConfig, DeltaConfig, ExpertConfig, LatentConfig, RecurrentConfig } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
@@ -38,7 +39,6 @@ const RECURRENT: Readonly<Record<RecurrentConfig['kind'], readonly (string | und
   conv: ['conv', 'recurrent'],
   delta: ['linear_attention', 'recurrent'],
 };
-const UNQUANTIZED = 'Take weights in F32, F16 or BF16, or a quantised GGUF file.';
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
@@ -71,8 +71,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   refuseSteps(fields, OTHER_STEPS, '', family.reads);
   for (const one of [fields, outer]) {
     const quantized = one.optionalObject('quantization_config');
-    if (quantized && quantized.text('quant_method') !== family.quantMethod)
-      quantized.refuse('UNSUPPORTED', 'quant_method', family.quantMethod ?? 'none', UNQUANTIZED);
+    if (quantized) packingOf(quantized, family.quantMethod);
   }
 
   const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
@@ -83,7 +82,8 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon', 'norm_eps'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const experts = family.experts && expertsFromJson(fields, family, numLayers);
-  const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
+  const hasKv = !latent && family.qkvRows !== 'by-head';
+  const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     numLayers,
     hiddenSize,
@@ -208,8 +208,8 @@ function checkDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
 function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family, numLayers: number): ExpertConfig {
   const rules = experts!;
   const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
-  const counts = ['num_experts', 'num_local_experts', 'n_routed_experts'];
-  const count = fields.integer(counts.find((key) => reads?.includes(key)) ?? counts[0]!, 1, MAX_EXPERTS);
+  const counts = reads?.filter((key) => key.endsWith('experts')) ?? [];
+  const count = fields.integer(first(...counts), 1, MAX_EXPERTS);
   const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
   const shared =
     rules.shared === 'gated'

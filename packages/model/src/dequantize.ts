@@ -13,6 +13,7 @@ import {
   type BlockSizes,
   E2M1,
   half,
+  u16,
   WIDEN_BLOCK,
   type WidenBlock,
   writeHalves,
@@ -39,14 +40,13 @@ function small(bits: 4 | 5, hasMinimum: boolean): BlockReader {
     bytes: halves + 16,
     widen(b, at, y) {
       const d = half(b, at);
-      const m = hasMinimum ? half(b, at + 2) : 0;
-      const middle = 2 ** (bits - 1);
-      for (let j = 0; j < 32; j++) {
-        const byte = b[at + halves + (j % 16)]!;
-        const low = j < 16 ? byte & 15 : byte >> 4;
-        const high = bits === 5 ? (b[at + fifths + (j >> 3)]! >> (j & 7)) & 1 : 0;
-        const q = low + 16 * high;
-        y[j] = hasMinimum ? d * q + m : d * (q - middle);
+      const m = hasMinimum ? half(b, at + 2) : -0; // which leaves the sign of a zero
+      const middle = hasMinimum ? 0 : 2 ** (bits - 1);
+      const high = bits === 5 ? u16(b, at + fifths) | (u16(b, at + fifths + 2) << 16) : 0;
+      for (let j = 0; j < 16; j++) {
+        const byte = b[at + halves + j]!;
+        y[j] = d * (((byte & 15) | (((high >> j) & 1) << 4)) - middle) + m;
+        y[j + 16] = d * (((byte >> 4) | (((high >> (j + 16)) & 1) << 4)) - middle) + m;
       }
     },
   };

@@ -15,9 +15,9 @@ import { configFromGguf, configFromJson } from './config.js';
 import { type Folder, folderOf, jsonOf, type ModelFiles, optionalFile, optionalJson } from './folder.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
+import { packingFromJson, packTensors, type StoredTensor } from './packed.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, Tokenizer } from './types.js';
-import type { StoredTensor } from './weights.js';
 
 export { type Folder, folderOf, type ModelFiles } from './folder.js';
 
@@ -84,7 +84,8 @@ async function readHeaders(folder: Folder): Promise<Headers> {
 
 async function readHuggingFace(folder: Folder): Promise<Headers> {
   const generation = await optionalJson(folder, 'generation_config.json');
-  const config = configFromJson(await jsonOf(folder, 'config.json'), generation, folder.path('config.json'));
+  const json = await jsonOf(folder, 'config.json');
+  const config = configFromJson(json, generation, folder.path('config.json'));
   const index = await optionalJson(folder, SAFETENSORS_INDEX);
   const names = [...folder.files.keys()];
   const stored: StoredTensor[] = [];
@@ -94,6 +95,7 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
+  const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
   const readTokenizerFiles = async (next: string) => {
     const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";
     if (!folder.files.has('tokenizer.json')) fail('FORMAT', folder.where, `${missing} ${next}.`);
@@ -110,7 +112,7 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
   return {
     config,
     metadata: undefined,
-    stored,
+    stored: packing ? packTensors(stored, packing) : stored,
     async readTokenizer() {
       const { tokenizer, where } = await readTokenizerFiles('give options.tokenizer');
       return tokenizerFromJson(tokenizer, where);

@@ -250,7 +250,8 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     qkNorm: 'head',
     biases: SPLIT_BIASES,
     experts: { gate: 'softmax', normalize: true },
-    reads: ['num_experts'],
+    // transformers 5 saves it by the second name.
+    reads: ['num_experts', 'num_local_experts'],
     names: QWEN_EXPERTS,
   },
   qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },

@@ -132,10 +132,11 @@ export async function filesFromFolder(folder: Folder, config: DecoderConfig, giv
   const parse = (name: string) => optionalJson(folder, name);
   const graph = readGraph(given);
   const notes: string[] = [];
-  const outer = (await parse('config.json')) as Json;
+  // The graph's weights are no longer packed.
+  const { quantization_config: packing, ...outer } = (await parse('config.json')) as Json;
   const text = outer.text_config as Json | undefined;
   const files: NamedFile[] = [
-    text || Object.keys(graph.config).length > 0
+    text || packing || Object.keys(graph.config).length > 0
       ? jsonFile('config.json', { ...(text ? textConfig(outer, text) : outer), ...graph.config }, 2)
       : { name: 'config.json', bytes: (await read('config.json'))! },
   ];

@@ -15,5 +15,6 @@ export { type MemoryLimits, memoryOf } from './memory.js';
 export { type PlannedModel, planModel } from './plan-model.js';
 export { type QuantizedFormat, quantize } from './quantize.js';
 export type { DecoderSession } from './session.js';
+export { type BlockSplit, SPLIT_FORMATS, SPLITS } from './split-blocks.js';
 export { streamWeight } from './stream-weight.js';
 export type { HoldOptions, WeightPlan } from './weights.js';

@@ -43,6 +43,9 @@ export const KERNEL_NAMES: OptionNames<KernelOptions> = {
   activations: true,
 };
 
+const BEYOND_WASM =
+  'WebAssembly addresses 4 GiB at most; ONNX Runtime (--engine onnxruntime, openOnnxEngine) and webgpu have no such limit.';
+
 /**
  * Makes the engine that loadModel uses by default.
  *
@@ -101,7 +104,9 @@ function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations
       const { availableBytes, tensorBytes } = rw.capabilities().memory ?? {};
       const machine = rw.name === 'webgpu' ? undefined : machineBytes?.();
       const known = [availableBytes, machine].filter((bytes) => bytes !== undefined);
-      return { availableBytes: known.length > 0 ? Math.min(...known) : undefined, tensorBytes };
+      const least = known.length > 0 ? Math.min(...known) : undefined;
+      const next = rw.name === 'cpu' && least === availableBytes ? BEYOND_WASM : undefined;
+      return { availableBytes: least, tensorBytes, next };
     },
     get scratchBytes() {
       return scratch.heldBytes;

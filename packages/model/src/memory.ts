@@ -18,6 +18,8 @@ export interface MemoryLimits {
   readonly availableBytes?: number | undefined;
   /** Bytes that one tensor may take; undefined if there is no such limit. */
   readonly tensorBytes?: number | undefined;
+  /** A sentence that says what has room for more; undefined if nothing on this machine has. */
+  readonly next?: string | undefined;
 }
 
 /** Returns the default context of a session: the model's own, but at most 4096. */
@@ -163,7 +165,7 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
     const next =
       room >= 1
         ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`
-        : 'Take a smaller or more quantised model.';
+        : ['Take a smaller or more quantised model.', ...(limits.next ? [limits.next] : [])].join(' ');
     const narrower =
       widenedBytes > 0 && held === 0 ? ` With widenTo: 'f16' the weights take ${mebibytes(widenedBytes)} less.` : '';
     const sums = `${mebibytes(needed)} are needed (${parts.join(' + ')}${less})`;

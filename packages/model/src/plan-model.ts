@@ -5,6 +5,7 @@ import { BLOCK_FORMAT_NAMES, type OptionNames, reading, readList, readName, read
 import { checkTypes } from './arguments.js';
 import type { ModelDescription } from './description.js';
 import { QUANTIZED_FORMATS } from './quantize.js';
+import { SPLIT_FORMATS } from './split-blocks.js';
 import { type StreamWeightOptions, streamWeight, type WritePiece } from './stream-weight.js';
 import { type HoldOptions, planWeights, type WeightPlan } from './weights.js';
 
@@ -41,7 +42,7 @@ export function planModel(description: ModelDescription, options: HoldOptions = 
   const formats = Array.from(
     readList(given.formats ?? BLOCK_FORMAT_NAMES, 'planModel: formats', 'a list of block formats'),
   );
-  for (const name of formats) readName(name, BLOCK_FORMAT_NAMES, 'planModel: formats');
+  for (const name of formats) readName(name, HELD_FORMATS, 'planModel: formats');
   if (quantize !== undefined) readName(quantize, QUANTIZED_FORMATS, 'planModel: quantize');
   const hold = { ...given, formats, as: as && checkedAs(as) };
   return {
@@ -50,6 +51,9 @@ export function planModel(description: ModelDescription, options: HoldOptions = 
     streamWeight: (plan, write, streaming) => streamWeight(description, plan, write, streaming),
   };
 }
+
+/** Every format that is held as it is stored. */
+const HELD_FORMATS = [...new Set([...BLOCK_FORMAT_NAMES, ...SPLIT_FORMATS])];
 
 const WRITABLE = ['f32', 'f16', 'bf16', ...QUANTIZED_FORMATS] as const;
 

@@ -6,8 +6,9 @@ import type { BlockSizes } from 'ropewalk/internal';
 import { ROUND, refuseUnheld, WIDENED, widenBlocks } from './dequantize.js';
 import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
+import { fitsQ8, openPacked, type StoredTensor } from './packed.js';
 import { type QuantizedFormat, quantize } from './quantize.js';
-import { isBlockFormat, type Span, type WeightPlan } from './weights.js';
+import { type Floats, isBlockFormat, type PackedSpan, type Span, type WeightPlan } from './weights.js';
 
 /** The progress of reading weights. */
 export interface LoadProgress {
@@ -48,6 +49,7 @@ export async function streamWeight(
   write: WritePiece,
   { signal, onRead }: StreamWeightOptions = {},
 ): Promise<void> {
+  if (plan.packed) return streamPacked(folder, plan, plan.packed, write, { signal, onRead });
   const { unit, held, convert } = conversionOf(plan, `${folder.path(plan.spans[0]!.file)}: tensor ${plan.name}`);
   const read: Read = async ({ file, byteOffset }, at, length) => {
     signal?.throwIfAborted();
@@ -77,6 +79,43 @@ interface Conversion {
   convert(piece: Uint8Array): Uint8Array;
 }
 
+/** Reads packed matrices whole, one at a time, and passes on rows. Their codes take a half or all of a byte a weight. */
+async function streamPacked(
+  folder: Folder,
+  plan: WeightPlan,
+  packed: readonly PackedSpan[],
+  write: WritePiece,
+  { signal, onRead }: StreamWeightOptions,
+): Promise<void> {
+  const where = `${folder.path(plan.spans[0]!.file)}: tensor ${plan.name}`;
+  const whole = async ({ file, byteOffset, sizeBytes }: StoredTensor): Promise<Uint8Array> => {
+    signal?.throwIfAborted();
+    const bytes = await readExactly(folder.files.get(file)!, byteOffset, sizeBytes!, folder.path(file));
+    onRead?.(sizeBytes!);
+    return bytes;
+  };
+  const fits = plan.held === 'q8_0' && packed.every(({ tensor, shape }) => fitsQ8(tensor, shape[1]));
+  const { convert } = conversionOf({ ...plan, type: 'F32', lessOne: false }, where);
+  let at = 0;
+  for (const { tensor, shape, rows } of packed) {
+    const from = await openPacked(tensor, shape, whole, where);
+    const width = shape[1];
+    const step = Math.max(1, Math.floor(PIECE_BYTES / (4 * width)));
+    for (let row = rows[0]; row < rows[1]; row += step) {
+      const count = Math.min(step, rows[1] - row);
+      const numbers = new Float32Array(fits ? 0 : count * width);
+      const blocks = new Uint8Array(fits ? ((count * width) / 32) * 34 : 0);
+      for (let n = 0; n < count; n++)
+        if (fits) from.blocks(row + n, blocks, (n * blocks.length) / count);
+        else from.numbers(row + n, numbers, n * width);
+      const piece = fits ? blocks : convert(new Uint8Array(numbers.buffer));
+      await write(piece, at);
+      at += piece.length;
+      await pauseIfDue();
+    }
+  }
+}
+
 function conversionOf({ type, held, lessOne, log = false }: WeightPlan, where: string): Conversion {
   const { weights, bytes, widen } = readerOf(type, lessOne, log, where);
   if (!lessOne && !log && held.toUpperCase() === type.toUpperCase())
@@ -102,19 +141,21 @@ function conversionOf({ type, held, lessOne, log = false }: WeightPlan, where: s
       },
     };
   }
+  // Other blocks are held as they are stored.
+  const numbers = held as Floats;
   const halves = growing(Uint16Array);
   const rounded = (piece: Uint8Array): Uint16Array => {
     const out = halves((piece.length / bytes) * weights);
     // Blocks are rounded once, from float64.
-    if (WIDENED.has(type)) widen(piece, out, held);
-    else roundTo(held, widened(piece), out, where);
+    if (WIDENED.has(type)) widen(piece, out, numbers);
+    else roundTo(numbers, widened(piece), out, where);
     return out;
   };
   return {
     unit: bytes,
-    held: weights * sizeBytes(held),
+    held: weights * sizeBytes(numbers),
     convert(piece) {
-      const out = held === 'f32' ? widened(piece) : rounded(piece);
+      const out = numbers === 'f32' ? widened(piece) : rounded(piece);
       return new Uint8Array(out.buffer, 0, out.byteLength);
     },
   };

@@ -12,7 +12,7 @@ import { bitsOf } from 'ropewalk/internal';
 import type { LoadingOptions } from './engine.js';
 import type { PlannedModel } from './plan-model.js';
 import type { DecoderConfig } from './types.js';
-import { isBlockFormat, type Part, type WeightPlan } from './weights.js';
+import { type Floats, isBlockFormat, type Part, type WeightPlan } from './weights.js';
 
 /** A weight in a backend's memory. */
 export type Weight = Tensor<'f32' | 'f16' | 'bf16'> | BlockTensor;
@@ -83,7 +83,7 @@ export async function loadWeights(
 function placeOf(rw: Ropewalk, { held, heldBytes, shape }: WeightPlan) {
   const blocks = isBlockFormat(held);
   // Blocks are stored as bytes; weight() adds their format.
-  const dtype = blocks ? 'u8' : held;
+  const dtype = blocks ? 'u8' : (held as Floats);
   const storedShape = blocks ? [heldBytes] : shape;
   const allocated = rw.name === 'webgpu' ? undefined : rw.allocate(dtype, storedShape);
   const tensor: Tensor | undefined = allocated?.storage.host ? allocated : undefined;

@@ -1,24 +1,18 @@
 /** Finds the tensor of each weight, and decides how it is held in memory, before the first byte is read. @module */
 import { BLOCK_FORMATS, type BlockFormat, sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { BLOCK_FORMAT_NAMES, blockBytes, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
+import { BLOCK_FORMAT_NAMES, countElements, countLayers, nameForMessage } from 'ropewalk/internal';
 import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
+import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
+import type { SplitFormat } from './split-blocks.js';
 import type { DecoderConfig, DeltaConfig, RecurrentConfig } from './types.js';
 
-export interface StoredTensor {
-  readonly name: string;
-  /** Slowest dimension first. */
-  readonly shape: readonly number[];
-  /** The type by the file's name: F32, BF16, Q8_0. */
-  readonly type: string;
-  readonly file: string;
-  readonly byteOffset: number;
-  readonly sizeBytes: number | undefined;
-}
+/** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
+export type Held = Floats | BlockFormat | SplitFormat;
 
-export type Held = 'f32' | 'f16' | 'bf16' | BlockFormat;
+export type Floats = 'f32' | 'f16' | 'bf16';
 
 /**
  * The dtype of a matrix in memory whose stored type the backend does not read, and that no 16-bit type holds exactly.
@@ -30,7 +24,7 @@ export interface HoldOptions {
   /** Decides for matrices whose type is not in `formats`, and that no 16-bit type holds exactly. Default: f32. */
   readonly widenTo?: WidenTo | undefined;
   /** The block formats that are kept as they are stored. Default: all that kernels read. */
-  readonly formats?: readonly BlockFormat[] | undefined;
+  readonly formats?: readonly (BlockFormat | SplitFormat)[] | undefined;
   /** The block format that other matrices are rounded to, as ggml does. Norms, biases and routers keep their types. */
   readonly quantize?: QuantizedFormat | undefined;
   /** Whether f16 and bf16 become f32, which is exact. */
@@ -73,6 +67,15 @@ export interface WeightPlan {
    * weight.
    */
   readonly turns: 0 | 1 | 2;
+  /** The packed matrices whose rows it has, in order. */
+  readonly packed?: readonly PackedSpan[];
+}
+
+/** Rows of a packed matrix. */
+export interface PackedSpan {
+  readonly tensor: PackedTensor;
+  readonly shape: readonly [n: number, k: number];
+  readonly rows: readonly [from: number, to: number];
 }
 
 /**
@@ -576,18 +579,21 @@ function planOf(
     if (other.type !== inFile)
       refuse('UNSUPPORTED', `${other.file}: tensor ${other.name}`, `type ${inFile}, as ${name}`, other.type, next);
   }
+  const packed = tensors.map((tensor, n) => packedSpan(tensor, pieces[n]!));
   const plain = PLAIN.get(type);
   const format = WIDENED.get(type);
-  if (!plain && !format) {
+  if (!plain && !format && !packed[0]) {
     const next = 'Take a file with weights of one of these types; llama-quantize and transformers can write it.';
     return refuse('UNSUPPORTED', `${file}: tensor ${name}`, `type ${TYPES}`, type, next);
   }
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
-  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === type) : undefined;
+  const fits = packed[0] && formats.includes('q8_0') && packed.every((one) => fitsQ8(one!.tensor, shape.at(-1)!));
+  const named = fits ? 'Q8_0' : type;
+  const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === named) : undefined;
   const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
-  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format!.exact : 'f32';
+  const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format?.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
   const exact = wanted ?? (lessOne || log ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
@@ -597,19 +603,28 @@ function planOf(
     type,
     shape,
     spans,
-    sizeBytes: spans.reduce((sum, span) => sum + span.sizeBytes, 0),
+    sizeBytes: packed[0]
+      ? tensors.reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0)
+      : spans.reduce((sum, span) => sum + span.sizeBytes, 0),
     held,
     widened: exact === undefined,
     heldBytes: bytesHeld(held, countElements(shape)),
     lessOne,
     ...(log && { log }),
     turns,
+    ...(packed[0] && { packed: packed as PackedSpan[] }),
   };
+}
+
+function packedSpan({ packed, shape }: StoredTensor, { rows }: Piece): PackedSpan | undefined {
+  const [n, k] = shape as [number, number];
+  return packed && { tensor: packed, shape: [n, k], rows: rows ?? [0, n] };
 }
 
 /** Counts the bytes of so many weights in memory. */
 export function bytesHeld(held: Held, count: number): number {
-  return isBlockFormat(held) ? blockBytes(held, count) : count * sizeBytes(held);
+  const format = WIDENED.get(held.toUpperCase());
+  return format ? (count / format.weights) * format.bytes : count * sizeBytes(held as Floats);
 }
 
 /**

@@ -246,10 +246,10 @@ describe('config.json', () => {
     softcap: [{ attn_logit_softcapping: 50 }, 'UNSUPPORTED', /attn_logit_softcapping: expected none, got 50/],
     'softcap of logits': [{ final_logit_softcapping: 30 }, 'UNSUPPORTED', /final_logit_softcapping/],
     'experts in llama': [{ num_local_experts: 8 }, 'UNSUPPORTED', /num_local_experts: expected none, got 8/],
-    'weights of GPTQ': [
-      { quantization_config: { quant_method: 'gptq' } },
+    'weights of HQQ': [
+      { quantization_config: { quant_method: 'hqq' } },
       'UNSUPPORTED',
-      /quantization_config\.quant_method: expected none, got "gptq"\. Take weights in F32/,
+      /quantization_config\.quant_method: expected none, gptq, awq, .*, got "hqq"\. Take weights in F32/,
     ],
     'no sizes': [{ hidden_size: undefined }, 'FORMAT', /hidden_size: expected an integer in \[1, 4194304\], got none/],
     'a size of zero': [{ vocab_size: 0 }, 'FORMAT', /vocab_size: expected an integer/],

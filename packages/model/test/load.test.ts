@@ -480,6 +480,12 @@ describe('memory, progress, ending', () => {
     const small = await ropewalk({ backend: 'cpu', threads: 1, memoryLimit: 2 ** 18 });
     try {
       await refused(loadModel(made.gguf(), { backend: small, tokenizer, context: 60 }), 'DEVICE', /activations/);
+      const many = tinyModel('many', { ...made.shape, vocab: 4096 }).gguf();
+      await refused(
+        loadModel(many, { backend: small, tokenizer, context: 60 }),
+        'DEVICE',
+        /0\.19 MiB are available\. Take a smaller or more quantised model\. WebAssembly addresses 4 GiB at most; ONNX/,
+      );
     } finally {
       small.dispose();
     }
@@ -706,7 +712,7 @@ describe('on disk', () => {
     await refused(
       loadModelFolder(join(root, 'hf'), short),
       'DEVICE',
-      /hf on cpu: memory: .* but only 0\.00 MiB are available/,
+      /hf on cpu: memory: .* but only 0\.00 MiB are available\. Take a smaller or more quantised model\.$/,
     );
   });
 

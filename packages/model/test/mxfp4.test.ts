@@ -162,9 +162,9 @@ describe('gpt-oss in MXFP4 from HuggingFace files', () => {
       /gate_up_proj_blocks: expected type U8.*got "F32"/,
     ],
     'another method': [
-      [() => undefined, { quantization_config: { quant_method: 'fp8' } }],
+      [() => undefined, { quantization_config: { quant_method: 'hqq' } }],
       'UNSUPPORTED',
-      /quantization_config\.quant_method: expected mxfp4, got "fp8"\. Take weights in F32, F16 or BF16, or a quantised GGUF/,
+      /quantization_config\.quant_method: expected mxfp4, gptq, .*, got "hqq"\. Take weights in F32, F16 or BF16, or a quantised GGUF/,
     ],
     'no method': [
       [() => undefined, { quantization_config: {} }],
@@ -174,7 +174,7 @@ describe('gpt-oss in MXFP4 from HuggingFace files', () => {
     'MXFP4 in another family': [
       [() => undefined, { model_type: 'mixtral' }],
       'UNSUPPORTED',
-      /quantization_config\.quant_method: expected none, got "mxfp4"/,
+      /quantization_config\.quant_method: expected none, gptq, .*, got "mxfp4"/,
     ],
     'another clamp': [[() => undefined, { swiglu_limit: 5 }], 'UNSUPPORTED', /swiglu_limit: expected none, got 5/],
   };

@@ -7,7 +7,8 @@ import { randomFrom } from 'ropewalk/internal';
 import { FIXTURES } from '../../../test/support/fixtures.js';
 import { configFromJson } from '../src/config.js';
 import { WIDENED, widenBlocks } from '../src/dequantize.js';
-import { planWeights, type StoredTensor } from '../src/weights.js';
+import type { StoredTensor } from '../src/packed.js';
+import { planWeights } from '../src/weights.js';
 
 const CONFIG = {
   model_type: 'qwen3',

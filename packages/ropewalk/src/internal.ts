@@ -28,6 +28,8 @@ export {
   type BlockSizes,
   E2M1,
   half,
+  i8,
+  scaleOf,
   u16,
   WIDEN_BLOCK,
   type WidenBlock,
@@ -46,6 +48,7 @@ export {
 } from './core/dtypes.js';
 export { show } from './core/errors.js';
 export { Fields } from './core/fields.js';
+export { numberFromF8e4m3 } from './core/float8.js';
 export { type RandomStream, randomFrom } from './core/random.js';
 export { checkShape, countElements, extentOf, type Layout, walkPair } from './core/shape.js';
 export { checkNamedTensors, checkTensor, copyBits, copyElements, readIntegers } from './core/tensor.js';

@@ -26,7 +26,8 @@ export interface OrtSession {
 
 /** The part of the package's exports that is used here. */
 export interface Ort {
-  readonly InferenceSession: { create(model: Uint8Array, options: OrtSessionOptions): Promise<OrtSession> };
+  /** A model by its path finds the files beside it. */
+  readonly InferenceSession: { create(model: Uint8Array | string, options: OrtSessionOptions): Promise<OrtSession> };
   readonly Tensor: new (type: string, data: ArrayBufferView, dims: readonly number[]) => OrtTensor;
   readonly env: { readonly versions: { readonly node?: string; readonly common?: string } };
   listSupportedBackends(): readonly { readonly name: string; readonly bundled: boolean }[];
@@ -38,6 +39,7 @@ export interface OrtSessionOptions {
   readonly interOpNumThreads: number;
   readonly enableCpuMemArena: boolean;
   readonly logSeverityLevel: 0 | 1 | 2 | 3 | 4;
+  readonly graphOptimizationLevel?: 'disabled' | 'all';
   /** The session configuration. Dots in its keys are levels here. */
   readonly extra?: { readonly session: Readonly<Record<string, string | Readonly<Record<string, string>>>> };
   /** Files beside the graph, in memory. */
@@ -147,7 +149,7 @@ export class Sessions {
  */
 export async function loadGraph(
   ort: Pick<Ort, 'InferenceSession'>,
-  model: Uint8Array,
+  model: Uint8Array | string,
   options: OrtSessionOptions,
   what: string,
 ): Promise<OrtSession> {

@@ -90,7 +90,7 @@ export function writeHalves(
 }
 
 /** Reads scale and minimum of sub-block s of 8: six bits each, packed into twelve bytes. */
-function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum: number] {
+export function scaleOf(b: Uint8Array, at: number, s: number): [scale: number, minimum: number] {
   if (s < 4) return [b[at + s]! & 63, b[at + s + 4]! & 63];
   const both = b[at + s + 4]!;
   return [(both & 15) | ((b[at + s - 4]! >> 6) << 4), (both >> 4) | ((b[at + s]! >> 6) << 4)];
