@@ -22,7 +22,7 @@ export interface GgufConfig {
 }
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
-const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_size|_cache|_kernel)$/;
+const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_size|_cache|_kernel|_layer_step)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -57,7 +57,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     ...recurrentKeys(config),
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     ...windowKeys(config, explicit),
-    ...(experts ? expertKeys(experts, config) : {}),
+    ...(experts ? expertKeys(experts, config) : latent ? denseKeys(config) : {}),
     ...MULTIPLIERS[family.multipliers ?? 'none'](config),
   };
   const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
@@ -98,18 +98,22 @@ function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): R
 }
 
 function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertConfig, { family }: DecoderConfig) {
-  const common = { expert_count: count, expert_used_count: used };
-  // Mixtral's width is in the key of dense layers.
-  if (family.gguf === 'llama') return { ...common, feed_forward_length: width };
-  const deepseek = family.gguf === 'deepseek2';
+  const { shared, ggufShared, ggufWidth, deepseek, fields } = family.experts!;
+  const common = {
+    expert_count: count,
+    expert_used_count: used,
+    expert_shared_feed_forward_length:
+      shared === 'gated' || (ggufShared === 'width' && sharedWidth > 0) ? sharedWidth : undefined,
+  };
+  if (ggufWidth === 'whole') return { ...common, feed_forward_length: width };
   const first = { leading_dense_block_count: layers.includes(true) ? layers.indexOf(true) : layers.length };
   if (family.gguf === 'lfm2moe')
     return { ...common, expert_feed_forward_length: width, ...first, expert_gating_func: 2 };
   return {
     ...common,
     expert_feed_forward_length: width,
-    expert_shared_feed_forward_length: family.experts?.shared === 'gated' ? sharedWidth : undefined,
     ...(deepseek && {
+      interleave_moe_layer_step: fields?.step && stepOf(layers),
       expert_shared_count: sharedWidth / width,
       expert_weights_scale: route.scale ?? 1,
       expert_weights_norm: route.normalize === true,
@@ -121,9 +125,25 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
   };
 }
 
+/** Writes what llama.cpp asks of a latent model without experts. */
+function denseKeys({ numLayers, intermediateSize }: DecoderConfig) {
+  return {
+    leading_dense_block_count: numLayers,
+    expert_feed_forward_length: intermediateSize,
+    expert_shared_count: 0,
+  };
+}
+
+/** Returns the distance of two layers with experts. */
+export function stepOf(layers: readonly boolean[]): number {
+  const [first, second] = layers.flatMap((is, n) => (is ? [n] : []));
+  return second === undefined ? 1 : second - first!;
+}
+
 /** Writes the scales and caps of each family; configFromGguf has the same list. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => object>> = {
   none: () => ({}),
+  gemma: () => ({}),
   // 0 means no cap; a file without the key has one.
   gemma2: ({ attentionSoftcap = 0, logitSoftcap = 0 }) => ({
     attn_logit_softcapping: attentionSoftcap,
@@ -144,7 +164,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
   cohere: ({ logitScale }) => ({ logit_scale: logitScale }),
   temperature: ({ temperature, family }) => ({
     'attention.temperature_scale': temperature?.scale,
-    'attention.temperature_length': family.gguf === 'deepseek2' ? temperature?.context : undefined,
+    'attention.temperature_length': family.latent ? temperature?.context : undefined,
   }),
 };
 

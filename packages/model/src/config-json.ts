@@ -8,7 +8,8 @@
 import { convertRope } from '@ropewalk/dialects';
 import { frequenciesOf, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import { DELTA_UNWRITTEN } from './config-gguf.js';
+import { countField } from './config.js';
+import { DELTA_UNWRITTEN, stepOf } from './config-gguf.js';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -22,17 +23,25 @@ export interface ConfigNames {
 
 /** The classes whose names are not the model_type in capitals. */
 const CLASSES: Readonly<Record<string, string>> = {
+  ernie4_5_moe: 'Ernie4_5_Moe',
   gpt_neox: 'GPTNeoX',
+  granitemoe: 'GraniteMoe',
+  granitemoeshared: 'GraniteMoeShared',
+  hy_v3: 'HYV3',
+  hunyuan_v1_dense: 'HunYuanDenseV1',
+  hunyuan_v1_moe: 'HunYuanMoEV1',
+  minimax_m2: 'MiniMaxM2',
   minicpm: 'MiniCPM',
   qwen2_vl: 'Qwen2VL',
   qwen3_vl: 'Qwen3VL',
+  qwen3_vl_moe: 'Qwen3VLMoe',
   smollm3: 'SmolLM3',
   stablelm: 'StableLm',
   ernie4_5: 'Ernie4_5',
 };
 const EPS: Readonly<Record<string, string>> = { starcoder2: 'norm_epsilon', lfm2: 'norm_eps', lfm2_moe: 'norm_eps' };
 /** The families whose classes choose sliding layers if layer_types does not. */
-const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4'];
+const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4', 'exaone_moe'];
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   silu: 'silu',
   gelu: 'gelu',
@@ -45,7 +54,9 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
  */
 export function familyNameOf(config: DecoderConfig): string {
   const { family, experts } = config;
+  if (family.gguf === 'deepseek2' && !experts) return 'youtu';
   if (family.gguf === 'deepseek2') return experts?.route.gate === 'sigmoid' ? 'deepseek_v3' : 'deepseek_v2';
+  if (family.gguf === 'granitemoe' && experts!.sharedWidth > 0) return 'granitemoeshared';
   const slides = config.layers(config.maxContext).some(({ window }) => window !== undefined);
   const names = Object.entries(FAMILIES).filter(([, row]) => row === family);
   return (slides ? names.at(-1) : names[0])![0];
@@ -62,7 +73,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
   const eps = { layer: 'layer_norm_eps', 'layer-without-bias': 'layer_norm_eps', rms: 'rms_norm_eps' } as const;
   const [eos] = config.eosTokens;
   return plain({
-    architectures: [`${classOf(name)}${name.endsWith('_vl') ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
+    architectures: [`${classOf(name)}${/_vl(_moe)?$/.test(name) ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
     // This is transformers' name of Gemma 3 without images.
     model_type: name === 'gemma3' ? 'gemma3_text' : name,
     vocab_size: config.vocabSize,
@@ -74,12 +85,12 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
     head_dim: latent ? undefined : config.headDim,
     max_position_embeddings: config.maxContext,
     hidden_act: ACTIVATIONS[config.activation],
-    hidden_activation: family.multipliers?.startsWith('gemma') ? ACTIVATIONS[config.activation] : undefined,
+    hidden_activation: /^gemma\d/.test(family.multipliers ?? '') ? ACTIVATIONS[config.activation] : undefined,
     [EPS[name] ?? eps[family.norm ?? 'rms']]: decimal(config.normEps),
     ...recurrentOf(config),
     tie_word_embeddings: config.tiedHead,
     ...biasesOf(family, names),
-    qk_layernorm: family.qkNorm === 'each-head' ? config.qkNorm : undefined,
+    ...(family.qkNormFlag && { [family.qkNormFlag]: config.qkNorm }),
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     kv_lora_rank: latent?.rank,
     q_lora_rank: latent && (latent.queryRank ?? null),
@@ -123,15 +134,15 @@ function recurrentOf({ recurrent }: DecoderConfig): Json {
   return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
 }
 
-function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: Family): Json {
+function expertsOf(experts: ExpertConfig, family: Family): Json {
   const { count, used, width, sharedWidth, route, layers } = experts;
-  const key = reads.find((one) => one.endsWith('experts'))!;
-  const common = { [key]: count, num_experts_per_tok: used };
-  if (gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
-  if (gguf === 'llama') return common;
+  const { shared, deepseek, ggufWidth, fields: named = {} } = family.experts!;
+  const common = { [countField(family)]: count, [named.used ?? 'num_experts_per_tok']: used };
+  if (family.gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
+  if (ggufWidth === 'whole') return { ...common, ...(named.sharedWidth && { [named.sharedWidth]: sharedWidth }) };
   const first = layers.indexOf(true);
   const chooses = route.groups?.best === 2 || route.gate === 'sigmoid';
-  if (gguf === 'lfm2moe')
+  if (family.gguf === 'lfm2moe')
     return {
       ...common,
       moe_intermediate_size: width,
@@ -139,11 +150,12 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
       norm_topk_prob: true,
       use_expert_bias: true,
     };
-  if (gguf !== 'deepseek2')
+  if (!deepseek)
     return {
       ...common,
+      ...(named.width && { [named.width]: width }),
       moe_intermediate_size: width,
-      shared_expert_intermediate_size: rules?.shared ? sharedWidth : undefined,
+      shared_expert_intermediate_size: shared ? sharedWidth : undefined,
       decoder_sparse_step: 1,
       mlp_only_layers: [...layers.keys()].filter((layer) => !layers[layer]),
       norm_topk_prob: route.normalize,
@@ -151,11 +163,11 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
   return {
     ...common,
     moe_intermediate_size: width,
-    n_shared_experts: sharedWidth / width,
-    first_k_dense_replace: first === -1 ? layers.length : first,
-    moe_layer_freq: 1,
+    [named.shared ?? 'n_shared_experts']: sharedWidth / width,
+    [named.first ?? 'first_k_dense_replace']: first === -1 ? layers.length : first,
+    [named.step ?? 'moe_layer_freq']: stepOf(layers),
     norm_topk_prob: route.normalize,
-    routed_scaling_factor: decimal(route.scale ?? 1),
+    [named.scale ?? 'routed_scaling_factor']: decimal(route.scale ?? 1),
     scoring_func: route.gate,
     topk_method: chooses ? 'noaux_tc' : route.groups ? 'group_limited_greedy' : 'greedy',
     n_group: route.groups?.count ?? 1,
@@ -166,6 +178,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
 /** Writes the scales and caps of each {@link Family.multipliers}. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => Json>> = {
   none: () => ({}),
+  gemma: () => ({}),
   gemma2: gemma,
   gemma3: gemma,
   granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({
@@ -235,7 +248,10 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
     if (written[key] !== undefined) fields[key] = written[key];
     fields.rope_parameters = { ...before, ...own };
   }
-  if (layers.some(({ rope, recurrent }) => !rope && !recurrent) && !['smollm3', 'cohere2', 'exaone4'].includes(name))
+  if (
+    layers.some(({ rope, recurrent }) => !rope && !recurrent) &&
+    !['smollm3', 'cohere2', 'exaone4', 'exaone_moe'].includes(name)
+  )
     fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
   const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };

@@ -74,6 +74,7 @@ export async function writeGguf(path: string, out: string, options: RepackOption
     const { config } = description;
     if (config.source !== 'huggingface')
       fail('FORMAT', description.where, 'it is a GGUF already. Give a folder with config.json and *.safetensors.');
+    refuseSparse(description);
     const target = ggufTarget(description);
     const layout = layoutOf(target, storedNames(description, target));
     const { metadata, factors, back, notes } = ggufConfig(config, layout, out);
@@ -117,6 +118,16 @@ export async function writeGguf(path: string, out: string, options: RepackOption
       notes: [...config.notes, ...notes],
     };
   });
+}
+
+function refuseSparse({ config, where }: PlannedModel): void {
+  const next = 'The converters of llama.cpp and transformers write it.';
+  if (config.family.sparse)
+    fail(
+      'UNSUPPORTED',
+      where,
+      `the indexer of ${config.architecture}, which is left out here, would be missing. ${next}`,
+    );
 }
 
 /** Returns the config of the new GGUF, with llama.cpp's rule for the head. */
@@ -288,6 +299,7 @@ export async function writeSafetensorsFolder(
   return describeModelPath(path, { as }, async (description) => {
     const { config } = description;
     if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');
+    refuseSparse(description);
     const next = 'experts of gpt-oss are not written as safetensors: take the published folder.';
     if (config.family.gguf === 'gpt-oss') fail('UNSUPPORTED', description.where, next);
     const small = await description.readFiles({ graph: 'model.onnx' });
