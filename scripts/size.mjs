@@ -17,7 +17,7 @@ const BUDGETS = {
   diagnose: 9_100,
   dialects: 7_650,
   formats: 3_250,
-  model: 11_560,
+  model: 11_580,
   'model-onnx': 2_840,
   onnx: 10_750,
   oracle: 8_010,

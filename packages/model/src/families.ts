@@ -691,7 +691,13 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 2,
     experts: QWEN3_NEXT.experts,
     reads: QWEN3_NEXT.reads,
-    names: { ...QWEN_EXPERTS, ...SHARED_EXPERT },
+    // Published files have all experts in two tensors, files that transformers 5 saved have not.
+    names: {
+      ...QWEN_EXPERTS,
+      ...SHARED_EXPERT,
+      expertGateUpRows: STACKED_EXPERTS.expertGateUpRows,
+      expertDownRows: STACKED_EXPERTS.expertDown,
+    },
   },
   lfm2: LFM2,
   lfm2_moe: {

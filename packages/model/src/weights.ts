@@ -471,7 +471,9 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
       const rows = fusedRows(config, lengths, before, part, names, somewhere);
-      add(`${layer}.${part}`, row, before + nameOf(part, row), rows);
+      const whole = part === 'expertDown' ? names.expertDownRows : undefined;
+      const name = whole && somewhere(before + whole) ? whole : nameOf(part, row);
+      add(`${layer}.${part}`, row, before + name, rows);
     }
   }
   add('norm', NORM, prefix + nameOf('norm', NORM));
@@ -554,7 +556,9 @@ function fusedRows(
   if (part === 'expertGate' || part === 'expertUp') {
     // Each expert has the rows of its gate, and then those of its up.
     const both = source === 'gguf' ? GGUF_EXPERTS : names.expertGateUpRows;
-    if (both === undefined || (source === 'gguf' && !stored(before + both))) return undefined;
+    // Some families have either form.
+    const either = source === 'gguf' || names.expertGate !== undefined;
+    if (both === undefined || (either && !stored(before + both))) return undefined;
     const name = before + both;
     const from = (expert: number): number => (2 * expert + (part === 'expertGate' ? 0 : 1)) * x;
     return () =>
