@@ -17,11 +17,11 @@ const BUDGETS = {
   diagnose: 9_100,
   dialects: 7_650,
   formats: 3_250,
-  model: 11_370,
-  'model-onnx': 2_770,
+  model: 11_580,
+  'model-onnx': 2_840,
   onnx: 10_750,
-  oracle: 8_000,
-  ropewalk: 14_260,
+  oracle: 8_010,
+  ropewalk: 14_270,
 };
 
 let above = 0;

@@ -165,8 +165,8 @@ FAMILIES.update({
 # Layers without attention: short convolutions, and the gated delta rule. Sizes differ, so that none stands for another.
 MIXED = dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"])
 DELTA = dict(
-    num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
-    linear_value_head_dim=8, linear_conv_kernel_dim=4, full_attention_interval=2,
+    num_hidden_layers=3, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+    linear_value_head_dim=16, linear_conv_kernel_dim=4, full_attention_interval=2,
     rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]),
 )
 FEW = dict(num_experts=6, num_experts_per_tok=2)

@@ -79,8 +79,14 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
     },
     async run({ ids, mask, positions, keep }: DecoderCall): Promise<Float32Array> {
       const [batch, seq] = [ids.length, ids[0]!.length];
-      for (const [name, [, heads, , d]] of shapes) {
+      for (const [name, [, heads, rows, d]] of shapes) {
         if (!name.startsWith('past') || caches.has(name)) continue;
+        if (isState(name)) {
+          // The state of a layer without attention starts with zeros.
+          const dims = [batch, heads as number, rows as number];
+          caches.set(name, new ort.Tensor('float32', new Float32Array(dims[0]! * dims[1]! * dims[2]!), dims));
+          continue;
+        }
         const dims = [batch, heads as number, capacity ?? 0, d as number];
         // Rows that no token has written must not affect the result.
         const data = new Float32Array(dims.reduce((product, size) => product * size)).fill(Number.MAX_VALUE);
@@ -102,8 +108,8 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
         num_logits_to_keep: i64([[keep]]), // has one dimension, as in onnxruntime-genai
       });
       for (const [name, cache] of caches) {
-        const made = results[name.replace('past_key_values', 'present')]!;
-        if (capacity === undefined) caches.set(name, made);
+        const made = results[name.replace(/^past(_key_values)?/, 'present')]!;
+        if (capacity === undefined || isState(name)) caches.set(name, made);
         else appendRows(cache, made, past);
       }
       past += seq;
@@ -111,6 +117,8 @@ export async function openDecoder(folder: string, capacity?: number, options: ob
     },
   };
 }
+
+const isState = (name: string): boolean => name.startsWith('past_conv');
 
 /** Copies new rows into the cache of one sequence. */
 function appendRows(cache: OrtTensor, rows: OrtTensor, past: number): void {

@@ -234,7 +234,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--spec <file>', 'a RopeSpec as .json instead')
     .option(
       '--op <name>',
-      'another operator: add, argmax, embedding, expert_linear, geglu, gelu, layer_norm, linear, rearrange, rms_norm, route, scale, self_attention, swiglu',
+      'another operator: add, argmax, causal_conv, embedding, expert_linear, geglu, gelu, layer_norm, linear, rearrange, rms_norm, route, scale, self_attention, swiglu',
     )
     .option(
       '--shape <list>',

@@ -113,7 +113,8 @@ class LoadedGraph implements EngineModel {
     }
     const shapes = this.cacheShapes().map(([, heads, width]) => heads * width);
     const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
-    const cacheBytes = context * cacheBytesPerToken;
+    const stateBytes = usual.cacheBytes - context * usual.cacheBytesPerToken;
+    const cacheBytes = context * cacheBytesPerToken + stateBytes;
     const { scratchBytes, tableBytes } = usual;
     return {
       ...usual,
@@ -196,6 +197,12 @@ class LoadedGraph implements EngineModel {
     return caches.map(({ name, shape }) => [name.slice(PAST.length), shape[1] as number, shape[3] as number]);
   }
 
+  /** Returns name and shape, `[channels, width]`, of every state. */
+  stateShapes(): [name: string, shape: number[]][] {
+    const states = this.#graph.graph.inputs.filter(({ name }) => name.startsWith(STATE));
+    return states.map(({ name, shape }) => [name.slice(STATE.length), shape.slice(1) as number[]]);
+  }
+
   /**
    * Returns the bytes that ONNX Runtime keeps for each constant. It packs matrices when it loads a graph, and needs the
    * mapped file no longer. For blocks it keeps codes, scales and a sum, 4 bytes per block each; numbers become f32.
@@ -233,6 +240,7 @@ function largestFirst(model: OnnxModel): OnnxModel {
 }
 
 const PAST = 'past_key_values.';
+const STATE = 'past_conv.';
 /** The axes on which text advances: t, h and w. On the fourth it stays at 0, as in llama.cpp. */
 const TEXT_AXES = 3;
 /** The fewest tokens for which caches have room. */
@@ -261,6 +269,8 @@ class OnnxSequence implements Sequence {
   readonly #context: number;
   /** Caches by their names without `past_key_values.`. */
   #caches: Map<string, Cache>;
+  /** States by their names without `past_conv.`, `[1, channels, width]`. */
+  readonly #states: Map<string, OrtTensor>;
   readonly #mask: BigInt64Array;
 
   constructor(model: LoadedGraph, context: number) {
@@ -268,6 +278,12 @@ class OnnxSequence implements Sequence {
     this.#context = context;
     this.chunkTokens = model.chunkTokens();
     this.#caches = new Map(model.cacheShapes().map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
+    this.#states = new Map(
+      model.stateShapes().map(([name, shape]) => {
+        const zeros = new Float32Array(countElements(shape));
+        return [name, new model.host.ort.Tensor('float32', zeros, [1, ...shape])];
+      }),
+    );
     this.#mask = new BigInt64Array(context).fill(1n);
   }
 
@@ -342,6 +358,12 @@ class OnnxSequence implements Sequence {
       feeds[PAST + name] = cache.tensor;
       fetches[`present.${name}`] = null;
     }
+    for (const [name, state] of this.#states) {
+      // A sequence that starts has no earlier tokens.
+      if (this.length === 0) (state.data as Float32Array).fill(0);
+      feeds[STATE + name] = state;
+      fetches[`present_conv.${name}`] = null;
+    }
     const results = await this.#model.run(this.#context, feeds, fetches).catch((cause: unknown) => {
       if (cause instanceof RopewalkError) throw cause; // an error of loading
       const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
@@ -356,6 +378,7 @@ class OnnxSequence implements Sequence {
       for (let head = 0; head < heads; head++)
         data.set(fresh.subarray(head * count * width, (head + 1) * count * width), (head * rows + this.length) * width);
     }
+    for (const [name, { data }] of this.#states) (data as Float32Array).set(floats(`present_conv.${name}`));
     this.length += count;
   }
 

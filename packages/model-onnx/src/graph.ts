@@ -18,6 +18,7 @@ import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
 import type { DecoderForm, DecoderSettings, WeightConstant } from './scope.js';
 import { BATCH, DECODER_FORMS, DecoderScope, NUM_LOGITS, PAST, SEQ, TOTAL } from './scope.js';
+import { shortConv } from './short-conv.js';
 
 /** Options of {@link decoderGraph}. */
 export interface DecoderGraphOptions {
@@ -66,8 +67,8 @@ export interface DecoderGraph {
  * Inputs: input_ids, i64 `[batch, seq]`; attention_mask, i64 `[batch, total]`; position_ids, i64 `[batch, seq]`, or
  * `[axes, batch, seq]`, unless GroupQueryAttention counts the tokens of every layer; num_logits_to_keep, i64 `[]`, how
  * many of the last tokens have logits, 0 for all; past_key_values.N.key and .value, f32 `[batch, kv_heads, past,
- * head_dim]`. Outputs: logits, f32 `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total,
- * head_dim]`.
+ * head_dim]`; for a short convolution past_conv.N, f32 `[batch, h, width − 1]`, zeros at first. Outputs: logits, f32
+ * `[batch, rows, vocab]`; present.N.key and .value, `[batch, kv_heads, total, head_dim]`; present_conv.N.
  *
  * @param config - of the model
  * @param weights - all of the model's weights
@@ -86,12 +87,8 @@ export function decoderGraph(
 
 function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
   const { architecture, recurrent } = config;
-  if (recurrent)
-    fail(
-      'UNSUPPORTED',
-      'export: model',
-      `${architecture} has layers with a state, and there is no graph for them yet. ${OURS}`,
-    );
+  if (recurrent?.kind === 'delta')
+    fail('UNSUPPORTED', 'export: model', `${architecture} has delta nets, and there is no graph for them yet. ${OURS}`);
   const settings = settingsOf(config, options);
   const s = new DecoderScope(config, weights, settings);
   const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
@@ -143,13 +140,19 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
 function declareInputs({ b, config, settings }: DecoderScope): void {
   b.input('input_ids', 'i64', [BATCH, SEQ]);
   b.input('attention_mask', 'i64', [BATCH, TOTAL]);
-  const ropes = config.layers(settings.context).flatMap(({ rope }) => rope ?? []);
+  const layers = config.layers(settings.context);
+  const ropes = layers.flatMap(({ rope }) => rope ?? []);
   const angles = ropes.map((rope) => angleConstants(rope));
   checkTables(config, settings, Math.max(0, ...angles.map(({ invFreq }) => invFreq.length)));
   const axes = Math.max(1, ...angles.map(({ numAxes }) => numAxes));
   b.input('position_ids', 'i64', axes > 1 ? [axes, BATCH, SEQ] : [BATCH, SEQ]);
   b.input('num_logits_to_keep', 'i64', []);
   for (let layer = 0; layer < config.numLayers; layer++) {
+    if (layers[layer]!.recurrent) {
+      const { width } = config.recurrent!;
+      if (width > 1) b.input(`past_conv.${layer}`, 'f32', [BATCH, config.hiddenSize, width - 1]);
+      continue;
+    }
     const name = `past_key_values.${layer}`;
     b.input(`${name}.key`, 'f32', [BATCH, config.numKvHeads, PAST, config.headDim]);
     b.input(`${name}.value`, 'f32', [BATCH, config.numKvHeads, PAST, config.valueDim]);
@@ -172,17 +175,17 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   const norm = (x: string, place: string): string => (s.at(`${place}.weight`) ? normOf(s, ops, x, place) : x);
   const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
   let x = scaled(ops.rows(ids, s.at('embedding.weight')!), embeddingScale);
-  for (const [layer, { rope, window }] of config.layers(settings.context).entries()) {
+  for (const [layer, { rope, window, recurrent }] of config.layers(settings.context).entries()) {
     const at = (part: string): string => `${layer}.${part}`;
     const addToStream = (made: string, post: string): void => {
       x = b.add('Add', [x, scaled(norm(made, at(post)), residualScale)]);
     };
     let input = norm(x, at('attentionNorm'));
-    let attended = attend(s, ops, input, layer, rope, window);
+    let attended = recurrent ? shortConv(s, ops, input, layer) : attend(s, ops, input, layer, rope, window);
     if (layer === numLayers - 1)
       // Only later layers need earlier rows.
       [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
-    const branch = ops.linear(attended, s.matrix(at('output'))!);
+    const branch = ops.linear(attended, s.matrix(at(recurrent ? 'convOut' : 'output'))!);
     if (!parallel) addToStream(branch, 'attentionPostNorm');
     const mlpInput = s.at(at('mlpNorm.weight')) ? norm(x, at('mlpNorm')) : parallel ? input : x;
     const made = feedForward(s, ops, mlpInput, layer);

@@ -22,7 +22,7 @@ export interface GgufConfig {
 }
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
-const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_layer_step|_size|_cache|_kernel)$/;
+const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_size|_cache|_kernel|_layer_step)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -79,7 +79,10 @@ function kvHeadsOf({ recurrent, numKvHeads, layers, maxContext }: DecoderConfig)
   return layers(maxContext).map((layer) => (layer.recurrent ? 0 : numKvHeads));
 }
 
+export const DELTA_UNWRITTEN = 'models with delta nets are not written in another form yet: run the file as it is.';
+
 function recurrentKeys({ recurrent }: DecoderConfig): Record<string, unknown> {
+  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'gguf', DELTA_UNWRITTEN);
   return recurrent ? { 'shortconv.l_cache': recurrent.width } : {};
 }
 

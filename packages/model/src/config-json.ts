@@ -9,7 +9,7 @@ import { convertRope } from '@ropewalk/dialects';
 import { frequenciesOf, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countField } from './config.js';
-import { stepOf } from './config-gguf.js';
+import { DELTA_UNWRITTEN, stepOf } from './config-gguf.js';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -130,6 +130,7 @@ function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
 
 /** Writes the sizes of layers without attention. LFM2's widths are written as they are. */
 function recurrentOf({ recurrent }: DecoderConfig): Json {
+  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'config.json', DELTA_UNWRITTEN);
   return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
 }
 
@@ -247,8 +248,10 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
     if (written[key] !== undefined) fields[key] = written[key];
     fields.rope_parameters = { ...before, ...own };
   }
-  const nope = ['smollm3', 'cohere2', 'exaone4', 'exaone_moe'];
-  if (layers.some(({ rope, recurrent }) => !rope && !recurrent) && !nope.includes(name))
+  if (
+    layers.some(({ rope, recurrent }) => !rope && !recurrent) &&
+    !['smollm3', 'cohere2', 'exaone4', 'exaone_moe'].includes(name)
+  )
     fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
   const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };

@@ -112,7 +112,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
     latent,
     experts,
-    recurrent: recurrentFromJson(fields, family.recurrent),
+    recurrent: recurrentFromJson(fields, family),
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
@@ -184,7 +184,7 @@ function latentFromJson(fields: Fields): LatentConfig {
   };
 }
 
-function recurrentFromJson(fields: Fields, kind: Family['recurrent']): RecurrentConfig | undefined {
+function recurrentFromJson(fields: Fields, { recurrent: kind }: Family): RecurrentConfig | undefined {
   const size = (key: string, missing: number): number => fields.optionalInteger(key, 1, MAX_HEADS) ?? missing;
   if (kind === undefined) return undefined;
   if (kind === 'conv') return { kind, width: size('conv_L_cache', 3) };
@@ -195,6 +195,7 @@ function recurrentFromJson(fields: Fields, kind: Family['recurrent']): Recurrent
     heads: size('linear_num_value_heads', 32),
     keyDim: size('linear_key_head_dim', 128),
     valueDim: size('linear_value_head_dim', 128),
+    tiled: false,
   });
 }
 
@@ -344,7 +345,7 @@ export function configFromGguf(
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
     latent,
     experts,
-    recurrent: recurrentFromGguf(keys, a, family.recurrent),
+    recurrent: recurrentFromGguf(keys, a, family),
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
     multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
@@ -388,7 +389,11 @@ function latentFromGguf(keys: Fields, a: string, numHeads: number, perLayer: Per
   };
 }
 
-function recurrentFromGguf(keys: Fields, a: string, kind: Family['recurrent']): RecurrentConfig | undefined {
+function recurrentFromGguf(
+  keys: Fields,
+  a: string,
+  { recurrent: kind, ggufTiled }: Family,
+): RecurrentConfig | undefined {
   const size = (key: string, most = MAX_HEADS): number => keys.integer(`${a}.${key}`, 1, most);
   if (kind === undefined) return undefined;
   if (kind === 'conv') return { kind, width: size('shortconv.l_cache') };
@@ -402,6 +407,7 @@ function recurrentFromGguf(keys: Fields, a: string, kind: Family['recurrent']): 
     heads,
     keyDim: size('ssm.state_size'),
     valueDim,
+    tiled: ggufTiled === true,
   });
 }
 

@@ -15,6 +15,7 @@ import {
   planCausalConv,
   planEmbedding,
   planExpertLinear,
+  planGatedDelta,
   planGeglu,
   planGelu,
   planLayerNorm,
@@ -34,7 +35,7 @@ import {
 import type { Activations } from 'ropewalk/internal';
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
-import type { DecoderConfig } from './types.js';
+import type { DecoderConfig, DeltaConfig } from './types.js';
 import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
 
 /** A decoder that is ready to run: its config, its weights, and the memory that batches share. */
@@ -73,7 +74,8 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 
   for (const [layer, w] of weights.layers.entries()) {
     const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
-    (cache.layers[layer]!.recurrent ? shortConv : attention)(step, w, layer, input); // [t, h], in branch
+    const mix = cache.layers[layer]!.recurrent ? RECURRENT[config.recurrent!.kind] : attention;
+    mix(step, w, layer, input); // [t, h], in branch
 
     if (!parallel) addToStream(branch, w.attentionPostNorm);
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
@@ -154,7 +156,7 @@ function runNorm(
 /** Attends: `[t, h]` → `[t, h]` in `branch`. */
 function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
   const { runner, config, cache, batch, rows } = step;
-  const { q, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
+  const { q, gate, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
   scaleByPosition(step, q);
 
   // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
@@ -162,6 +164,7 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
   const out = rows.attended.view([batch, q.shape[1]!, values.shape[2]!]);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
   runner.run(planSelfAttention(q, keys, values, out, { scale, window, softcap, sinks: w.sinks?.weight }));
+  if (gate) runner.run(planSwiglu(gate, out, out, { activation: 'sigmoid' }));
   if (w.vB) step.perHead(out, w.vB.weight, rows.values);
   step.linear(w.vB ? rows.values : rows.attended, w.output!, rows.branch); // [t, h]
 }
@@ -179,9 +182,42 @@ function shortConv(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
   step.linear(rows.convolved, w.convOut!, rows.branch);
 }
 
+/** Runs a gated delta net: `[t, h]` → `[t, h]` in `branch`. @see arXiv:2412.06464 */
+function deltaNet(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
+  const { runner, config, cache, batch, past, rows } = step;
+  const { keyHeads, heads, keyDim, valueDim, tiled } = config.recurrent as DeltaConfig;
+  const [window, memory] = cache.states[layer]!;
+  const fresh = past === 0;
+  const projected = step.linear(input, w.deltaQkv!, rows.projected); // q of all heads, k, v
+  const kernel = w.deltaConv!.weight as Tensor;
+  runner.run(planCausalConv(projected, kernel, window!, rows.convolved, { activation: 'silu', fresh }));
+  const part = (from: number, count: number, d: number): Tensor<'f32'> =>
+    rows.convolved.slice(1, from, from + count * d).view([batch, count, d]);
+  const keys = keyHeads * keyDim;
+  const [q, k, v] = [part(0, keyHeads, keyDim), part(keys, keyHeads, keyDim), part(2 * keys, heads, valueDim)];
+  const decay = step.linear(input, w.deltaDecay!, rows.deltaDecay);
+  const beta = step.linear(input, w.deltaBeta!, rows.deltaBeta);
+  const [rate, bias, gain] = [w.deltaRate!, w.deltaBias!, w.deltaGain!].map(({ weight }) => weight as Tensor);
+  const gates = { decay, beta, rate: rate!, bias: bias! };
+  const out = rows.deltaOut.view([batch, heads, valueDim]);
+  const options = { eps: DELTA_EPS, heads: tiled ? 'tiled' : 'grouped', fresh } as const;
+  runner.run(planGatedDelta(q, k, v, gates, memory!, out, options));
+  runner.run(planRmsNorm(out, gain!, out, { eps: config.normEps }));
+  const z = step.linear(input, w.deltaZ!, rows.deltaZ);
+  runner.run(planSwiglu(z, rows.deltaOut, rows.deltaOut));
+  step.linear(rows.deltaOut, w.deltaOut!, rows.branch);
+}
+
+/** Is added to the squares of q and k, whatever the eps of the model's norms. */
+const DELTA_EPS = 1e-6;
+
+const RECURRENT = { conv: shortConv, delta: deltaNet } as const;
+
 /** The queries `[t, n, d]`, and all keys and values so far, `[p + t, m, d]` and `[p + t, m, dv]`. */
 interface Heads {
   readonly q: Tensor<'f32'>;
+  /** Its sigmoid multiplies the result, `[t, n, dv]`. */
+  readonly gate?: Tensor<'f32'> | undefined;
   readonly keys: Tensor;
   readonly values: Tensor;
 }
@@ -193,7 +229,10 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   const total = past + batch;
   const { rope } = cache.layers[layer]!;
   const [kCache, vCache] = [cache.k[layer]!, cache.v[layer]!]; // [capacity, m, d], [capacity, m, dv]
-  const q = step.linear(input, w.q!, rows.q).view([batch, numHeads, headDim]);
+  const parts = family.outputGate ? 2 : 1;
+  const queries = step.linear(input, w.q!, rows.q).view([batch, numHeads, parts * headDim]);
+  const q = queries.slice(2, 0, headDim);
+  const gate = family.outputGate && queries.slice(2, headDim, 2 * headDim);
   const k = step.linear(input, w.k!, rows.k).view([batch, numKvHeads, headDim]);
   const v = step.linear(input, w.v!, rows.v).view([batch, numKvHeads, valueDim]);
   // A norm of each head and the rotation are one pass; other norms come first, or last.
@@ -209,14 +248,14 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   if (!together) normBoth();
   if (rope && !last) {
     const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
-    const parts = [
+    const pair = [
       { x: q, out: q, norm: headNorm(w.qNorm) },
       { x: k, out: kCache, norm: headNorm(w.kNorm), rows: past },
     ];
-    runner.run(bindRopeParts(step.ropePlan(rope), parts));
+    runner.run(bindRopeParts(step.ropePlan(rope), pair));
   } else runner.run(planRearrange(k, kCache.slice(0, past, total)));
   runner.run(planRearrange(v, vCache.slice(0, past, total)));
-  return { q, keys: kCache.slice(0, 0, total), values: vCache.slice(0, 0, total) };
+  return { q, gate, keys: kCache.slice(0, 0, total), values: vCache.slice(0, 0, total) };
 }
 
 /** Normalises q or k, `[t, n, d]`, in place: each head, all heads together, or each head with a gain of its own. */

@@ -52,12 +52,16 @@ export interface Family {
   /** An indexer chooses `index_topk` tokens for attention. Here attention sees all tokens, and the indexer is left out. */
   readonly sparse?: true;
   readonly experts?: ExpertRules;
+  /** Some layers have a state instead of attention. */
+  readonly recurrent?: 'conv' | 'delta';
+  /** In GGUF files the heads of v of a key head take turns with those of others. */
+  readonly ggufTiled?: true;
+  /** The matrix of q has a gate of the same size behind each head, whose sigmoid multiplies what the head attends to. */
+  readonly outputGate?: true;
   /** The family of a config.json whose number of experts is 0. */
   readonly withoutExperts?: Family;
   /** The field of config.json for the width of dense blocks. Default: intermediate_size. */
   readonly width?: string;
-  /** Some layers have a state instead of attention. */
-  readonly recurrent?: 'conv' | 'delta';
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
   readonly multipliers?: 'gemma' | 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
@@ -264,6 +268,41 @@ const GRANITE_MOE: Family = {
   },
 };
 
+const SHARED_EXPERT = {
+  sharedRouter: 'mlp.shared_expert_gate.weight',
+  sharedGate: 'mlp.shared_expert.gate_proj.weight',
+  sharedUp: 'mlp.shared_expert.up_proj.weight',
+  sharedDown: 'mlp.shared_expert.down_proj.weight',
+} as const;
+const QWEN3_NEXT: Family = {
+  gguf: 'qwen3next',
+  recurrent: 'delta',
+  qkNorm: 'head',
+  outputGate: true,
+  gainsLessOne: true,
+  maxContext: 32768,
+  numKvHeads: 2,
+  biases: SPLIT_BIASES,
+  experts: { gate: 'softmax', normalize: true, shared: 'gated' },
+  reads: ['num_experts'],
+  names: {
+    ...QWEN_EXPERTS,
+    ...SHARED_EXPERT,
+    deltaAll: 'linear_attn.in_proj_qkvz.weight',
+    deltaGates: 'linear_attn.in_proj_ba.weight',
+  },
+  ggufNames: { mlpNorm: 'post_attention_norm.weight', deltaAll: 'ssm_in.weight', deltaGates: 'ssm_ba.weight' },
+};
+const QWEN3_5: Family = {
+  ...QWEN3_NEXT,
+  gguf: 'qwen35',
+  ggufTiled: true,
+  numKvHeads: 4,
+  experts: undefined,
+  reads: [],
+  names: {},
+};
+
 const LFM2: Family = {
   gguf: 'lfm2',
   recurrent: 'conv',
@@ -312,13 +351,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     numKvHeads: 16,
     experts: { gate: 'softmax', normalize: false, shared: 'gated' },
     reads: ['num_experts'],
-    names: {
-      ...QWEN_EXPERTS,
-      sharedRouter: 'mlp.shared_expert_gate.weight',
-      sharedGate: 'mlp.shared_expert.gate_proj.weight',
-      sharedUp: 'mlp.shared_expert.up_proj.weight',
-      sharedDown: 'mlp.shared_expert.down_proj.weight',
-    },
+    names: { ...QWEN_EXPERTS, ...SHARED_EXPERT },
   },
   qwen2_vl: QWEN2_VL,
   qwen2_5_vl: QWEN2_VL,
@@ -650,16 +683,27 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     tied: true,
     names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
   },
+  qwen3_next: QWEN3_NEXT,
+  qwen3_5: QWEN3_5,
+  qwen3_5_moe: {
+    ...QWEN3_5,
+    gguf: 'qwen35moe',
+    numKvHeads: 2,
+    experts: QWEN3_NEXT.experts,
+    reads: QWEN3_NEXT.reads,
+    // Published files have all experts in two tensors, files that transformers 5 saved have not.
+    names: {
+      ...QWEN_EXPERTS,
+      ...SHARED_EXPERT,
+      expertGateUpRows: STACKED_EXPERTS.expertGateUpRows,
+      expertDownRows: STACKED_EXPERTS.expertDown,
+    },
+  },
   lfm2: LFM2,
   lfm2_moe: {
     ...LFM2,
     gguf: 'lfm2moe',
-    experts: {
-      fields: { first: 'num_dense_layers' },
-      gate: 'sigmoid',
-      normalize: true,
-      choiceBias: 'if-stored',
-    },
+    experts: { gate: 'sigmoid', normalize: true, choiceBias: 'if-stored', fields: { first: 'num_dense_layers' } },
     reads: ['num_experts'],
   },
 };
@@ -672,10 +716,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/modeling_NAME.py
  */
 export const MISSING: readonly (readonly [what: string, names: string])[] = [
-  [
-    'its layers of linear attention (delta networks)',
-    'qwen3next qwen35 qwen35moe qwen4exp kimilinear kimik3 bailingmoe3',
-  ],
+  ['its layers of linear attention (delta networks)', 'qwen4exp kimilinear kimik3 bailingmoe3'],
   ['its state space layers (Mamba)', 'mamba mamba2 jamba falconh1 granitehybrid nemotronh nemotronhmoe plamo2'],
   ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
   ['its layers of lightning attention', 'minimax01 minimax'],

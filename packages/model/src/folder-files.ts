@@ -204,6 +204,7 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
   };
   if (config.layers(config.maxContext).some(({ rope }) => rope?.axes))
     return without('gives positions of several axes to models of images only');
+  if (config.recurrent) return without('pads on the right, and the states of this model would take padding for tokens');
   if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
   const family = familyNameOf(config);
   const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);

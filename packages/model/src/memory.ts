@@ -2,7 +2,7 @@
 import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import type { DecoderConfig, ModelMemory } from './types.js';
-import type { WeightPlan } from './weights.js';
+import { deltaWidth, type WeightPlan } from './weights.js';
 
 /** The tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
 export const CHUNK_TOKENS = 512;
@@ -38,12 +38,13 @@ export function activationsOf(config: DecoderConfig) {
   const { used = 0, width = 0, sharedWidth = 0 } = experts ?? {};
   const inner = Math.max(config.intermediateSize, used * width, sharedWidth);
   const gatedShare = family.experts?.shared === 'gated' && sharedWidth > 0 ? 1 : 0;
+  const delta = recurrent?.kind === 'delta' ? recurrent : undefined;
   const cached = latent ? latent.rank + latent.rope : 0;
   const widths = {
     x: hiddenSize,
     normed: hiddenSize,
     branch: hiddenSize,
-    q: numHeads * headDim,
+    q: numHeads * headDim * (family.outputGate ? 2 : 1),
     k: latent ? cached : numKvHeads * headDim,
     v: latent ? 0 : numKvHeads * valueDim,
     attended: numHeads * (latent?.rank ?? valueDim),
@@ -59,8 +60,12 @@ export function activationsOf(config: DecoderConfig) {
     sharedLogit: gatedShare,
     sharedIndex: gatedShare,
     sharedLogitWeight: gatedShare,
-    projected: recurrent?.kind === 'conv' ? 3 * hiddenSize : 0,
-    convolved: recurrent?.kind === 'conv' ? hiddenSize : 0,
+    projected: recurrent?.kind === 'conv' ? 3 * hiddenSize : deltaWidth(config),
+    convolved: recurrent?.kind === 'conv' ? hiddenSize : deltaWidth(config),
+    deltaZ: delta ? delta.heads * delta.valueDim : 0,
+    deltaBeta: delta?.heads ?? 0,
+    deltaDecay: delta?.heads ?? 0,
+    deltaOut: delta ? delta.heads * delta.valueDim : 0,
   };
   return Object.entries(widths).filter(([, width]) => width > 0) as [keyof typeof widths, number][];
 }
@@ -77,7 +82,12 @@ export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderCo
 /** Lists the shapes of a layer's states, which are f32. */
 export function stateShapes({ recurrent, hiddenSize }: DecoderConfig): readonly (readonly number[])[] {
   if (!recurrent) return [];
-  return [[recurrent.width - 1, hiddenSize]];
+  if (recurrent.kind === 'conv') return [[recurrent.width - 1, hiddenSize]];
+  const { width, heads, keyDim, valueDim } = recurrent;
+  return [
+    [width - 1, deltaWidth({ recurrent })],
+    [heads, keyDim, valueDim],
+  ];
 }
 
 /** Counts the rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */

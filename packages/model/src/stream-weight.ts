@@ -116,9 +116,9 @@ async function streamPacked(
   }
 }
 
-function conversionOf({ type, held, lessOne }: WeightPlan, where: string): Conversion {
-  const { weights, bytes, widen } = readerOf(type, lessOne, where);
-  if (!lessOne && held.toUpperCase() === type.toUpperCase())
+function conversionOf({ type, held, lessOne, log = false }: WeightPlan, where: string): Conversion {
+  const { weights, bytes, widen } = readerOf(type, lessOne, log, where);
+  if (!lessOne && !log && held.toUpperCase() === type.toUpperCase())
     return { unit: bytes, held: bytes, convert: (piece) => piece };
   const floats = growing(Float32Array);
   const widened = (piece: Uint8Array): Float32Array => {
@@ -187,11 +187,15 @@ interface NumberReader extends BlockSizes {
   widen(piece: Uint8Array, out: Float32Array | Uint16Array, held: 'f32' | 'f16' | 'bf16'): void;
 }
 
-/** @param lessOne - the file has the numbers less 1, such as Gemma's gains in transformers */
-function readerOf(type: string, lessOne: boolean, where: string): NumberReader {
+/**
+ * @param lessOne - the file has the numbers less 1, such as Gemma's gains in transformers
+ * @param log - the file has ln(−number)
+ */
+function readerOf(type: string, lessOne: boolean, log: boolean, where: string): NumberReader {
   const format = WIDENED.get(type);
   if (format) {
-    if (lessOne) fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
+    if (lessOne || log)
+      fail('UNSUPPORTED', type, 'gains that are stored less 1 are not read from blocks. Take F32 or BF16.');
     const { weights, bytes } = format;
     return { weights, bytes, widen: (piece, out, held) => widenBlocks(format, piece, where, held, out) };
   }
@@ -201,8 +205,8 @@ function readerOf(type: string, lessOne: boolean, where: string): NumberReader {
     widen(piece, out) {
       if (type === 'F32') new Uint8Array(out.buffer, 0, piece.length).set(piece);
       else widenHalves(piece, type, out);
-      if (!lessOne) return;
-      for (let n = 0; n < out.length; n++) out[n]! += 1;
+      if (!lessOne && !log) return;
+      for (let n = 0; n < out.length; n++) out[n] = log ? -Math.exp(out[n]!) : out[n]! + 1;
       roundTo('f32', out as Float32Array, out, where);
     },
   };

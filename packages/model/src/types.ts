@@ -113,6 +113,8 @@ export interface DeltaConfig {
   readonly heads: number;
   readonly keyDim: number;
   readonly valueDim: number;
+  /** Whether heads of v take turns: head h has key head h mod keyHeads, as in GGUF files of Qwen3.5. */
+  readonly tiled: boolean;
 }
 
 /** The experts of a model. */

@@ -7,7 +7,7 @@ import type { BiasGroup } from './families.js';
 import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
 import type { SplitFormat } from './split-blocks.js';
-import type { DecoderConfig } from './types.js';
+import type { DecoderConfig, DeltaConfig, RecurrentConfig } from './types.js';
 
 /** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
 export type Held = Floats | BlockFormat | SplitFormat;
@@ -60,6 +60,8 @@ export interface WeightPlan {
   readonly heldBytes: number;
   /** Whether the file has the values less 1. */
   readonly lessOne: boolean;
+  /** Whether the file has the logarithms of the values' sizes; the values are negative. */
+  readonly log?: boolean;
   /**
    * Marks MXFP4 as transformers stores it, in codes and scales: the rows of so many matrices take turns. 0: no such
    * weight.
@@ -78,7 +80,8 @@ export interface PackedSpan {
 
 /**
  * The lengths that shapes consist of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q
- * all query heads, o all heads' values, taps the width of a convolution, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
+ * all query heads, o all heads' values, taps the width of a convolution, dn, ddv, qkv, z a delta net's heads of v, the
+ * size of one, its q, k and v, and all heads, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
  * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
@@ -127,6 +130,18 @@ const LAYER = {
   kNorm: row('self_attn.k_norm.weight', 'attn_k_norm.weight', ['d']),
   sinks: row('self_attn.sinks', 'attn_sinks.weight', ['n']),
   output: row('self_attn.o_proj.weight', 'attn_output.weight', ['h', 'o'], 'output'),
+  deltaQkv: row('linear_attn.in_proj_qkv.weight', 'attn_qkv.weight', ['qkv', 'h']),
+  deltaZ: row('linear_attn.in_proj_z.weight', 'attn_gate.weight', ['z', 'h']),
+  deltaBeta: row('linear_attn.in_proj_b.weight', 'ssm_beta.weight', ['dn', 'h']),
+  deltaDecay: row('linear_attn.in_proj_a.weight', 'ssm_alpha.weight', ['dn', 'h']),
+  deltaConv: {
+    ...row('linear_attn.conv1d.weight', 'ssm_conv1d.weight', ['qkv', 'taps']),
+    stored: ['qkv', 'one', 'taps'],
+  },
+  deltaBias: row('linear_attn.dt_bias', 'ssm_dt.bias', ['dn']),
+  deltaRate: row('linear_attn.A_log', 'ssm_a', ['dn']),
+  deltaGain: row('linear_attn.norm.weight', 'ssm_norm.weight', ['ddv']),
+  deltaOut: row('linear_attn.out_proj.weight', 'ssm_out.weight', ['h', 'z']),
   convIn: row('conv.in_proj.weight', 'shortconv.in_proj.weight', ['threeH', 'h'], 'conv'),
   conv: {
     ...row('conv.conv.weight', 'shortconv.conv.weight', ['h', 'taps'], 'conv'),
@@ -169,7 +184,9 @@ const GGUF_QKV = 'attn_qkv.weight';
 const GGUF_EXPERTS = 'ffn_gate_up_exps.weight';
 
 function lengthsOf(config: DecoderConfig) {
-  const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts } = config;
+  const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts, recurrent } = config;
+  const delta = recurrent?.kind === 'delta' ? recurrent : undefined;
+  const [dn, ddv] = [delta?.heads ?? 0, delta?.valueDim ?? 0];
   const [c, p, x, e] = [latent?.rank ?? 0, latent?.nope ?? 0, experts?.width ?? 0, experts?.count ?? 0];
   return {
     vocab: config.vocabSize,
@@ -178,7 +195,7 @@ function lengthsOf(config: DecoderConfig) {
     m,
     d,
     dv,
-    q: n * d,
+    q: n * d * (config.family.outputGate ? 2 : 1),
     k: m * d,
     v: m * dv,
     o: n * dv,
@@ -192,11 +209,29 @@ function lengthsOf(config: DecoderConfig) {
     c,
     p,
     threeH: 3 * h,
-    taps: config.recurrent?.width ?? 0,
+    taps: recurrent?.width ?? 0,
+    dn,
+    ddv,
+    z: dn * ddv,
+    qkv: deltaWidth(config),
     cq: latent?.queryRank ?? 0,
     cAndRope: c + (latent?.rope ?? 0),
     keysAndValues: n * (p + dv),
   };
+}
+
+const RECURRENT_PARTS: Readonly<Record<RecurrentConfig['kind'], readonly Part[]>> = {
+  conv: ['convIn', 'conv', 'convOut'],
+  delta: [
+    ...(['deltaQkv', 'deltaZ', 'deltaBeta', 'deltaDecay', 'deltaConv'] as const),
+    ...(['deltaBias', 'deltaRate', 'deltaGain', 'deltaOut'] as const),
+  ],
+};
+
+/** Counts the dimensions of a delta net's q, k and v together. */
+export function deltaWidth({ recurrent }: Pick<DecoderConfig, 'recurrent'>): number {
+  if (recurrent?.kind !== 'delta') return 0;
+  return 2 * recurrent.keyHeads * recurrent.keyDim + recurrent.heads * recurrent.valueDim;
 }
 
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
@@ -206,7 +241,7 @@ function partsOf(config: DecoderConfig, layer: number, stored: (part: Part) => b
   const after = family.blockNorms !== undefined;
   const parts: Part[] = [];
   if (before) parts.push('attentionNorm');
-  if (config.layers(config.maxContext)[layer]!.recurrent) parts.push('convIn', 'conv', 'convOut');
+  if (config.layers(config.maxContext)[layer]!.recurrent) parts.push(...RECURRENT_PARTS[config.recurrent!.kind]);
   else parts.push(...attentionParts(config, stored));
   if (after) parts.push('attentionPostNorm');
   if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
@@ -248,7 +283,7 @@ function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part
 /** The names of tensors that repeat what the config or the RoPE says, or that are not the decoder's. */
 const SPARE = {
   huggingface:
-    /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
+    /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^mtp\.|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
   gguf: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
 };
 
@@ -265,6 +300,7 @@ interface Need {
   /** Whether no kernel takes it in blocks. */
   readonly plain?: boolean;
   readonly lessOne?: boolean;
+  readonly log?: boolean;
   readonly turns?: WeightPlan['turns'];
 }
 
@@ -394,17 +430,30 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const inLayers = new Set([...stored.keys()].map(bare));
   const somewhere = (name: string): boolean => inLayers.has(bare(name));
   const needs: Need[] = [];
-  const isRow = (place: string): boolean =>
-    !gguf && family.experts?.choiceBiasRow === true && place.endsWith('.choiceBias');
+  /** Returns the shape in HuggingFace's files, where it is another. */
+  const storedShape = (place: string, row: Row): number[] | undefined => {
+    if (gguf) return undefined;
+    const isRow = family.experts?.choiceBiasRow === true && place.endsWith('.choiceBias');
+    const given: Lengths | undefined = isRow ? ['one', ...row.shape] : row.stored;
+    return given?.map((length) => lengths[length]);
+  };
   const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
     const lessOne = !gguf && family.gainsLessOne === true && /norm$/i.test(place);
+    const log = !gguf && place.endsWith('.deltaRate');
     const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
     const pieces = turns
       ? codesAndScales(name, shape, turns)
-      : (rows?.(shape.slice(1), false) ??
-        piecesOf(name, isRow(place) ? [1, ...shape] : (!gguf && row.stored?.map((one) => lengths[one])) || shape));
-    needs.push({ place: `${place}.weight`, shape, pieces, plain: /\.(kvB|conv)$/.test(place), lessOne, turns });
+      : (rows?.(shape.slice(1), false) ?? piecesOf(name, storedShape(place, row) ?? shape));
+    needs.push({
+      place: `${place}.weight`,
+      shape,
+      pieces,
+      plain: /\.(kvB|conv|deltaConv)$/.test(place),
+      lessOne,
+      log,
+      turns,
+    });
     const biases = hasBias(config, row.bias);
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);
@@ -422,7 +471,9 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
       const rows = fusedRows(config, lengths, before, part, names, somewhere);
-      add(`${layer}.${part}`, row, before + nameOf(part, row), rows);
+      const whole = part === 'expertDown' ? names.expertDownRows : undefined;
+      const name = whole && somewhere(before + whole) ? whole : nameOf(part, row);
+      add(`${layer}.${part}`, row, before + name, rows);
     }
   }
   add('norm', NORM, prefix + nameOf('norm', NORM));
@@ -448,10 +499,37 @@ type Names = Readonly<Partial<Record<string, string>>>;
 /** Returns the rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
 type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
 
+type Ranges = readonly (readonly [from: number, to: number])[];
+
+/** The rows of a delta net's parts in matrices that have the q, k, v and z of each key head, or its beta and decay. */
+const DELTA_ROWS: Readonly<Partial<Record<Part, (delta: DeltaConfig) => Ranges>>> = {
+  deltaQkv(delta) {
+    const { keyDim: d } = delta;
+    return [
+      ...ofKeyHeads(delta, 0, d),
+      ...ofKeyHeads(delta, d, 2 * d),
+      ...ofKeyHeads(delta, 2 * d, 2 * d + valuesOf(delta)),
+    ];
+  },
+  deltaZ: (delta) => ofKeyHeads(delta, 2 * delta.keyDim + valuesOf(delta), 2 * (delta.keyDim + valuesOf(delta))),
+  deltaBeta: ({ heads, keyHeads }) => inTurns(keyHeads, (2 * heads) / keyHeads, 0, heads / keyHeads),
+  deltaDecay: ({ heads, keyHeads }) =>
+    inTurns(keyHeads, (2 * heads) / keyHeads, heads / keyHeads, (2 * heads) / keyHeads),
+};
+
+/** Counts the dimensions of v of a key head. */
+const valuesOf = ({ heads, keyHeads, valueDim }: DeltaConfig): number => (heads / keyHeads) * valueDim;
+
+const ofKeyHeads = (delta: DeltaConfig, from: number, to: number): Ranges =>
+  inTurns(delta.keyHeads, 2 * (delta.keyDim + valuesOf(delta)), from, to);
+
+const inTurns = (count: number, step: number, from: number, to: number): Ranges =>
+  Array.from({ length: count }, (_, n) => [n * step + from, n * step + to] as const);
+
 /** Finds the rows of a part in a fused matrix; undefined for a part with its own tensor in some layer. */
 function fusedRows(
-  { family, source, headDim, numHeads }: DecoderConfig,
-  { q, k, v, f, e, x, h, s }: ReturnType<typeof lengthsOf>,
+  { family, source, headDim, numHeads, recurrent }: DecoderConfig,
+  { q, k, v, f, z, qkv, dn, e, x, h, s }: ReturnType<typeof lengthsOf>,
   before: string,
   part: Part,
   names: Names,
@@ -467,12 +545,20 @@ function fusedRows(
     if (name === undefined || stored(before + LAYER.gate[source])) return undefined;
     return found(name, 2 * f, [part === 'gate' ? [0, f] : [f, 2 * f]]);
   }
+  if (part in DELTA_ROWS && recurrent?.kind === 'delta') {
+    const gates = part === 'deltaBeta' || part === 'deltaDecay';
+    const name = gates ? names.deltaGates : names.deltaAll;
+    if (name === undefined || stored(own)) return undefined;
+    return found(name, gates ? 2 * dn : qkv + z, DELTA_ROWS[part]!(recurrent));
+  }
   if (source === 'huggingface' && (part === 'sharedGate' || part === 'sharedUp') && names.sharedGateUp)
     return found(names.sharedGateUp, 2 * s, [part === 'sharedGate' ? [0, s] : [s, 2 * s]]);
   if (part === 'expertGate' || part === 'expertUp') {
     // Each expert has the rows of its gate, and then those of its up.
     const both = source === 'gguf' ? GGUF_EXPERTS : names.expertGateUpRows;
-    if (both === undefined || (source === 'gguf' && !stored(before + both))) return undefined;
+    // Some families have either form.
+    const either = source === 'gguf' || names.expertGate !== undefined;
+    if (both === undefined || (either && !stored(before + both))) return undefined;
     const name = before + both;
     const from = (expert: number): number => (2 * expert + (part === 'expertGate' ? 0 : 1)) * x;
     return () =>
@@ -532,7 +618,7 @@ function planOf(
   need: Need,
   { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantize, widenHalves = false, as }: HoldOptions,
 ): WeightPlan {
-  const { place, shape, pieces, plain: mustWiden = false, lessOne = false, turns = 0 } = need;
+  const { place, shape, pieces, plain: mustWiden = false, lessOne = false, log = false, turns = 0 } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
   const { name, file } = tensors[0]!;
   const type = turns ? 'MXFP4' : tensors[0]!.type;
@@ -558,7 +644,7 @@ function planOf(
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format?.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
-  const exact = wanted ?? (lessOne ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
+  const exact = wanted ?? (lessOne || log ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
   return {
     place,
@@ -573,6 +659,7 @@ function planOf(
     widened: exact === undefined,
     heldBytes: bytesHeld(held, countElements(shape)),
     lessOne,
+    ...(log && { log }),
     turns,
     ...(packed[0] && { packed: packed as PackedSpan[] }),
   };

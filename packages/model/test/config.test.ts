@@ -220,9 +220,9 @@ describe('config.json', () => {
       /^config\.json: model_type: "falcon" is not computed here: it has no row among .*\. Known are llama, mistral, .*\.$/,
     ],
     'a model whose missing step is known': [
-      { model_type: 'qwen3_next' },
+      { model_type: 'kimi_linear' },
       'UNSUPPORTED',
-      /"qwen3_next" is not computed here: its layers of linear attention \(delta networks\)\./,
+      /"kimi_linear" is not computed here: its layers of linear attention \(delta networks\)\./,
     ],
     'a mixture without experts': [{ model_type: 'qwen3_moe' }, 'FORMAT', /num_experts: expected an integer/],
     'more experts a token than there are': [

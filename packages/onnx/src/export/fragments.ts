@@ -102,10 +102,19 @@ interface Clamps {
   readonly limit: number | undefined;
   readonly alpha: number;
   readonly offset: number;
+  readonly activation?: 'silu' | 'sigmoid';
 }
 
-/** Appends SwiGLU: `(clip(up, ± limit) + offset) · g · sigmoid(alpha · g)` with `g = min(gate, limit)`. */
-export function swiglu(context: GraphContext, gate: string, up: string, { limit, alpha, offset }: Clamps): string {
+/**
+ * Appends SwiGLU: `(clip(up, ± limit) + offset) · g · sigmoid(alpha · g)` with `g = min(gate, limit)`; with the
+ * activation sigmoid without the factor g.
+ */
+export function swiglu(
+  context: GraphContext,
+  gate: string,
+  up: string,
+  { limit, alpha, offset, activation }: Clamps,
+): string {
   const { b, compute } = context;
   const number = (name: string, value: number): string => b.scalar(name, compute, value);
   let [g, u] = [gate, up];
@@ -117,7 +126,7 @@ export function swiglu(context: GraphContext, gate: string, up: string, { limit,
   const w = alpha === 1 ? g : b.add('Mul', [g, number('alpha', alpha)]);
   const share = sigmoid(context, w);
   if (offset !== 0) u = b.add('Add', [u, number('offset', offset)]);
-  return b.add('Mul', [u, b.add('Mul', [g, share])]);
+  return b.add('Mul', [u, activation === 'sigmoid' ? share : b.add('Mul', [g, share])]);
 }
 
 /**

@@ -211,7 +211,7 @@ function isDouble(c: GoldenQuestion): boolean {
  * costs the sigmoid up to |w| (1 − sigmoid(w)) of itself, and the sum with the offset may cancel.
  */
 function gateErrors(
-  { gate, up, limit = Number.POSITIVE_INFINITY, alpha, offset }: SwigluPlan,
+  { gate, up, limit = Number.POSITIVE_INFINITY, alpha, offset, activation }: SwigluPlan,
   u: number,
   double: boolean,
 ): Float64Array {
@@ -219,13 +219,15 @@ function gateErrors(
   return floats(gate).map((given, n) => {
     const g = Math.min(given, limit);
     const w = alpha * g;
-    const gated = g / (1 + Math.exp(-w));
+    const gated = (activation === 'sigmoid' ? 1 : g) / (1 + Math.exp(-w));
     const factor = Math.min(Math.abs(ups[n]!), limit) + Math.abs(offset);
     if (!double && Math.abs(gated) < MAY_VANISH.f32 && !Number.isFinite(factor)) return UNSETTLED;
     const ofW = alpha === 1 ? 0 : 3 * Math.abs(w) * (1 - 1 / (1 + Math.exp(-w)));
     // At most e^−|w| itself is lost; otherwise a huge gate would allow anything.
     const lost = double ? 0 : Math.min(GATE_TINY, Math.exp(-Math.abs(w)));
-    return (GATE_UNITS + ofW) * u * Math.abs(factor * gated) + lost * Math.abs(factor * g);
+    return (
+      (GATE_UNITS + ofW) * u * Math.abs(factor * gated) + lost * Math.abs(factor * (activation === 'sigmoid' ? 1 : g))
+    );
   });
 }
 

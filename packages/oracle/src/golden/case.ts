@@ -222,6 +222,7 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
       return planAdd(input('a'), input('b'), output('c', 'a'));
     case 'swiglu':
       return planSwiglu(input('gate'), input('up'), output('out', 'gate'), {
+        activation: attributes.has('activation') ? attributes.oneOf('activation', ['silu', 'sigmoid']) : undefined,
         limit: attributes.optionalNumber('limit'),
         alpha: attributes.optionalNumber('alpha'),
         offset: attributes.optionalNumber('offset'),

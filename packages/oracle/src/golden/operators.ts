@@ -683,6 +683,12 @@ const DEFINITIONS: Readonly<
       attributes: { limit: 7, alpha: 1.702, offset: 1 },
       inputs: { gate: uniform('f32', [3, 1000], -12, 12), up: uniform('f32', [3, 1000], -12, 12) },
     },
+    'swiglu-sigmoid': {
+      about: "Without the factor g: GLU, and Qwen3-Next's gate of attention.",
+      separates: ['up · sigmoid(gate) | up · silu(gate)', 'gate | up goes through the sigmoid'],
+      attributes: { activation: 'sigmoid' },
+      inputs: { gate: uniform('f32', [3, 200], -20, 20), up: activations('f32', [3, 200]) },
+    },
     'swiglu-f16': {
       about: 'f16.',
       separates: ['sigmoid in f32 | in f16'],

@@ -9,10 +9,10 @@ import type { SwigluPlan } from '../ops/swiglu.js';
 /** A plan that the kernel for element-by-element operators computes. */
 export type ElementwisePlan = AddPlan | GegluPlan | GeluPlan | ScalePlan | SwigluPlan;
 
-/** Such a plan in the terms of the kernel: `out = activation(a)`, times b where there is one; add and clamped need b. */
+/** Such a plan in the terms of the kernel: `out = activation(a)`, times b where there is one; add, sigmoid and clamped need b. */
 export interface ElementwiseTerms {
   /** `clamped` is SwiGLU with options, `softcap` is scale with a soft cap. */
-  readonly activation: 'add' | 'swiglu' | 'clamped' | 'gelu' | 'geluTanh' | 'scale' | 'softcap';
+  readonly activation: 'add' | 'swiglu' | 'sigmoid' | 'clamped' | 'gelu' | 'geluTanh' | 'scale' | 'softcap';
   readonly a: Tensor;
   /** The second operand, in the shape of a. */
   readonly b: Tensor | undefined;
@@ -27,6 +27,7 @@ export function elementwiseTerms(plan: ElementwisePlan): ElementwiseTerms {
       return { activation: 'add', a: plan.a, b: plan.b, parameters: [] };
     case 'swiglu': {
       const { gate, up, limit = Number.POSITIVE_INFINITY, alpha, offset } = plan;
+      if (plan.activation === 'sigmoid') return { activation: 'sigmoid', a: gate, b: up, parameters: [] };
       const plain = limit === Number.POSITIVE_INFINITY && alpha === 1 && offset === 0;
       return { activation: plain ? 'swiglu' : 'clamped', a: gate, b: up, parameters: [limit, alpha, offset] };
     }

@@ -1,5 +1,5 @@
 /** The gated activation of Llama's feed-forward layer, and its clamped form. @module */
-import { type OptionNames, readOptions } from '../core/arguments.js';
+import { type OptionNames, readName, readOptions } from '../core/arguments.js';
 import type { FloatDtype } from '../core/dtypes.js';
 import { refuse } from '../core/errors.js';
 import type { Tensor } from '../core/tensor.js';
@@ -7,6 +7,8 @@ import { CHECKED, checkElementwise, checkedPlan, labelsOf } from './checks.js';
 
 /** Options of SwiGLU. gpt-oss has `{ limit: 7, alpha: 1.702, offset: 1 }`. */
 export interface SwigluOptions {
+  /** `sigmoid` leaves the factor g out, as GLU and Qwen3-Next's attention do; the other options go without it. Default: silu. */
+  readonly activation?: 'silu' | 'sigmoid';
   /** The gate is clipped to at most this, and up to ± this. Default: no limit. */
   readonly limit?: number;
   /** Multiplies the gate inside the sigmoid. Default: 1. */
@@ -15,7 +17,7 @@ export interface SwigluOptions {
   readonly offset?: number;
 }
 
-const NAMES: OptionNames<SwigluOptions> = { limit: true, alpha: true, offset: true };
+const NAMES: OptionNames<SwigluOptions> = { activation: true, limit: true, alpha: true, offset: true };
 
 /** A checked SwiGLU. Frozen. */
 export interface SwigluPlan {
@@ -26,25 +28,27 @@ export interface SwigluPlan {
   readonly limit: number | undefined;
   readonly alpha: number;
   readonly offset: number;
+  readonly activation: 'silu' | 'sigmoid';
 }
 
 const LABELS = /* @__PURE__ */ labelsOf('swiglu', 'out', 'gate', 'up');
 
 /**
  * Checks `out = (u + offset) · g / (1 + exp(−alpha·g))` with `g = min(gate, limit)` and `u = clip(up, ±limit)`; without
- * options `out = up · gate / (1 + exp(−gate))`.
+ * options `out = up · gate / (1 + exp(−gate))`, and with sigmoid `out = up / (1 + exp(−gate))`.
  *
  * @param gate - any shape and strides, any float dtype; only read
  * @param up - same shape and dtype; only read
  * @param out - same shape and dtype; written; may be exactly `gate` or `up`
- * @param options - limit, alpha, offset
+ * @param options - activation, limit, alpha, offset
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see arXiv:2002.05202; InfiniTensor/llaisys@7740d46f, swiglu
  * @see huggingface/transformers@v5.18.0 src/transformers/models/gpt_oss/modeling_gpt_oss.py
  */
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: SwigluOptions = {}): SwigluPlan {
   const given = readOptions(options, 'swiglu: options', NAMES);
-  const { limit } = given;
+  const { limit, activation = 'silu' } = given;
+  readName(activation, ['silu', 'sigmoid'], 'swiglu: activation');
   const alpha = given.alpha ?? 1;
   const offset = given.offset ?? 0;
   checkElementwise(LABELS, out, 'gate', gate, 'up', up);
@@ -52,5 +56,7 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: Swigl
     refuse('RANGE', 'swiglu: limit', 'a finite number > 0', limit);
   if (!Number.isFinite(alpha)) refuse('RANGE', 'swiglu: alpha', 'a finite number', alpha);
   if (!Number.isFinite(offset)) refuse('RANGE', 'swiglu: offset', 'a finite number', offset);
-  return checkedPlan<SwigluPlan>({ checked: CHECKED, op: 'swiglu', gate, up, out, limit, alpha, offset });
+  if (activation === 'sigmoid' && (limit !== undefined || alpha !== 1 || offset !== 0))
+    refuse('RANGE', 'swiglu: activation', 'silu beside limit, alpha or offset', activation);
+  return checkedPlan<SwigluPlan>({ checked: CHECKED, op: 'swiglu', gate, up, out, limit, alpha, offset, activation });
 }

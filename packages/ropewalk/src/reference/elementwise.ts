@@ -27,12 +27,13 @@ export function scaleReference({ x, factor, softcap, out }: ScalePlan): void {
  * Computes `out = (u + offset) · g / (1 + exp(−alpha·g))` of the clamped gate and up. A gate of −∞ gives NaN, as the
  * formula says and torch does.
  */
-export function swigluReference({ gate, up, out, limit = Number.POSITIVE_INFINITY, alpha, offset }: SwigluPlan): void {
+export function swigluReference(plan: SwigluPlan): void {
+  const { gate, up, out, limit = Number.POSITIVE_INFINITY, alpha, offset, activation } = plan;
   const ups = readAll(up, 'swiglu: up');
   const values = readAll(gate, 'swiglu: gate').map((unclamped, i) => {
     const g = Math.min(unclamped, limit);
     const u = Math.min(Math.max(ups[i]!, -limit), limit);
-    return (u + offset) * (g / (1 + Math.exp(-alpha * g)));
+    return (u + offset) * ((activation === 'sigmoid' ? 1 : g) / (1 + Math.exp(-alpha * g)));
   });
   writeAll(out, values, 'swiglu: out');
 }

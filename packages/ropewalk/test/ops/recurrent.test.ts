@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { DENSE, dtypes, type Float, holds, placements, seeds, size } from '../../../../test/support/operators.js';
+import { DENSE, dtypes, type Float, holds, laid, placements, seeds, size } from '../../../../test/support/operators.js';
 import {
   type ConvDraw,
   compareWithReference,
@@ -16,6 +16,7 @@ import {
 } from '../../../../test/support/recurrent.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
+import { UNIT_ROUNDOFF } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planCausalConv } from '../../src/ops/causal-conv.js';
 import { planGatedDelta } from '../../src/ops/gated-delta.js';
@@ -160,6 +161,32 @@ describe('gated_delta', () => {
     }
   });
 });
+
+holds(
+  'swiglu with the activation sigmoid, on cpu: any gates',
+  60,
+  [dtypes, size(1, 70), size(-2, 4), seeds],
+  (dtype, n, power, seed) => {
+    const wide = { ...DENSE, dense: false, step: 2 };
+    const [gate, up] = [laid(dtype, [n], DENSE, seed), laid(dtype, [n], wide, seed + 1)];
+    const scaled = f64Tensor(
+      floats(gate).map((g) => g * 10 ** power),
+      [n],
+      dtype,
+    );
+    for (const rw of cpus) {
+      const got = floats(rw.swiglu(scaled, up as never, { activation: 'sigmoid' }));
+      for (const [i, value] of got.entries()) {
+        const exact = floats(up)[i]! / (1 + Math.exp(-floats(scaled)[i]!));
+        const bound = 2 * UNIT_ROUNDOFF[dtype] * Math.abs(exact) + 16 * UNIT_ROUNDOFF.f32 * Math.abs(exact) + 2 ** -24;
+        assert.ok(
+          Math.abs(value - exact) <= (dtype === 'f32' ? bound - 2 ** -24 + 2 ** -118 : bound),
+          `${value} ${exact}`,
+        );
+      }
+    }
+  },
+);
 
 test('what is not a state, and memory that is shared, are refused', () => {
   const [rw] = cpus;

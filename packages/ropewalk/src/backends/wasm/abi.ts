@@ -36,6 +36,8 @@ export enum Jobs {
 /** The functions that elementwise computes; the activations multiply by b where there is one. */
 export enum Activation {
   add, swiglu,
+  /** The sigmoid of a, which is always multiplied by b. */
+  sigmoid,
   /** SwiGLU with a limit, alpha and offset, which are its parameters. */
   clamped,
   gelu, geluTanh,

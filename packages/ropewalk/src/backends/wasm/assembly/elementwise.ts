@@ -150,6 +150,10 @@ function geluWide4(x: v128, b: v128): v128 {
     const g = clampedGate4(args, a), w = f32x4.mul(g, splat(args, Elementwise.second));
     return f32x4.mul(clampedUp4(args, v128.load(b)), timesSigmoid4(g, w));
   }
+  if (activation == Activation.sigmoid) {
+    const most = f32x4.splat(87); // beyond, the sigmoid is 0 or 1; pmin and pmax keep a NaN in its first place
+    return timesSigmoid4(v128.load(b), f32x4.pmax(f32x4.pmin(a, most), f32x4.neg(most)));
+  }
   let y = a;
   if (activation == Activation.swiglu) y = timesSigmoid4(a, a);
   else if (activation == Activation.gelu) y = gelu4(a);
@@ -188,7 +192,8 @@ function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
       v128.store(to, f32x4.add(v128.load(p, 48), v128.load(q, 48)), 48);
     }
   }
-  const checked = activation != Activation.add && activation != Activation.scale && activation != Activation.softcap;
+  const checked = activation != Activation.add && activation != Activation.scale && activation != Activation.softcap &&
+    activation != Activation.sigmoid;
   const most = checked ? mostCommon(activation, args) : i32x4.splat(0);
   for (; i < n; i += 8) {
     if (activation == Activation.swiglu) {
@@ -228,6 +233,7 @@ function compute(type: i32, args: usize, y: usize, a: usize, b: usize, n: i32): 
       else addHalves<i16>(y, a, b, n);
       break;
     case Activation.swiglu: loop(Activation.swiglu, args, y, a, b, n); break;
+    case Activation.sigmoid: loop(Activation.sigmoid, args, y, a, b, n); break;
     case Activation.clamped: loop(Activation.clamped, args, y, a, b, n); break;
     case Activation.gelu: loop(Activation.gelu, args, y, a, b, n); break;
     case Activation.geluTanh: loop(Activation.geluTanh, args, y, a, b, n); break;

@@ -45,6 +45,7 @@ ${second ? '  let b = load_b(params.b + at.z);' : ''}
 const ACTIVATIONS: Readonly<Record<ElementwiseTerms['activation'], (V: string, times: string) => string>> = {
   add: () => 'let y = a + b;',
   swiglu: () => 'let y = times_sigmoid(a, a) * b;',
+  sigmoid: () => 'let y = times_sigmoid(b, a);',
   // Comparisons keep a NaN, which min and clamp need not do.
   clamped: (V) => /* wgsl */ `let limit = ${V}(params.first);
   let gate = select(a, limit, a > limit);
