@@ -17,7 +17,7 @@ const BUDGETS = {
   diagnose: 9_100,
   dialects: 7_500,
   formats: 3_250,
-  model: 10_690,
+  model: 10_720,
   'model-onnx': 2_760,
   onnx: 10_700,
   oracle: 7_850,
