@@ -19,7 +19,7 @@ describe('which files', () => {
       'gpu',
       'slow',
     ]);
-    const counted = ['default', 'peers', 'gpu', 'browser'].flatMap((tier) => files.ofTier(tier));
+    const counted = ['default', 'peers', 'gpu', 'browser', 'python'].flatMap((tier) => files.ofTier(tier));
     const own = files.ofTier('slow').filter((file: string) => tierOf(file) === 'slow');
     assert.deepEqual([...counted, ...own].sort(), files.all);
     assert.ok(files.ofTier('slow').includes('packages/formats/test/npy.test.ts'));
@@ -32,7 +32,7 @@ describe('which files', () => {
     assert.deepEqual(files.named('packages/formats/test/npy.test.ts'), ['packages/formats/test/npy.test.ts']);
     assert.ok(files.named('packages/formats/src/npy.ts').includes('packages/formats/test/npy.test.ts'));
     assert.throws(() => files.named('packages/nowhere'), /packages\/nowhere: no test has this path.* Give a package/);
-    assert.throws(() => tiersNamed('defualt'), /--tier: expected default, peers, gpu, browser, slow or all/);
+    assert.throws(() => tiersNamed('defualt'), /--tier: expected default, peers, gpu, browser, python, slow or all/);
   });
 
   test('by what has changed: through the entries of packages, to those that need the file', () => {

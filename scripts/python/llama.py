@@ -3,9 +3,11 @@ llama.cpp in process, by its C interface: the library is the one that node-llama
 
   python llama.py logits MODEL.gguf TOKENS.npy OUT.npy    f32 [tokens, vocabulary], with f32 caches
   python llama.py greedy MODEL.gguf TOKENS.npy COUNT      the ids that follow, one a line
+  python llama.py tokenize MODEL.gguf TEXTS.json OUT.json  the ids of each text, without BOS; special tokens count
 """
 
 import ctypes as C
+import json
 import os
 import sys
 
@@ -64,6 +66,7 @@ def load_library():
         ("llama_init_from_model", pointer, [pointer, ContextParams]),
         ("llama_model_get_vocab", pointer, [pointer]),
         ("llama_vocab_n_tokens", C.c_int32, [pointer]),
+        ("llama_tokenize", C.c_int32, [pointer, C.c_char_p, C.c_int32, C.POINTER(C.c_int32), C.c_int32, C.c_bool, C.c_bool]),
         ("llama_batch_init", Batch, [C.c_int32, C.c_int32, C.c_int32]),
         ("llama_batch_free", None, [Batch]),
         ("llama_decode", C.c_int32, [pointer, Batch]),
@@ -75,16 +78,22 @@ def load_library():
     return lib
 
 
-class Model:
+def open_model(lib, path, vocabulary_only=False):
+    params = lib.llama_model_default_params()
+    params.vocab_only = vocabulary_only
+    params.use_extra_bufts = False  # weights as they lie in the file, not repacked
+    model = lib.llama_model_load_from_file(path.encode(), params)
+    if not model:
+        raise SystemExit(f"llama.cpp does not load {path}")
+    return model
+
+
+class Session:
     """A model with one sequence; `logits(ids)` continues it."""
 
     def __init__(self, path, context):
         self.lib = load_library()
-        params = self.lib.llama_model_default_params()
-        params.use_extra_bufts = False  # weights as they lie in the file, not repacked
-        self.model = self.lib.llama_model_load_from_file(path.encode(), params)
-        if not self.model:
-            raise SystemExit(f"llama.cpp does not load {path}")
+        self.model = open_model(self.lib, path)
         params = self.lib.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = context, 512, 512
         params.n_threads = params.n_threads_batch = os.cpu_count()
@@ -116,17 +125,30 @@ class Model:
         return rows
 
 
-def main(task, path, tokens, last):
-    ids = np.load(tokens).reshape(-1)
+def tokenize(path, texts, out):
+    lib = load_library()
+    vocabulary = lib.llama_model_get_vocab(open_model(lib, path, vocabulary_only=True))
+    found = []
+    for text in json.load(open(texts, encoding="utf8")):
+        encoded = text.encode()
+        room = (C.c_int32 * (len(encoded) + 8))()
+        count = lib.llama_tokenize(vocabulary, encoded, len(encoded), room, len(room), False, True)
+        found.append(room[:count])
+    json.dump(found, open(out, "w"))
+
+
+def main(task, path, given, last):
+    if task == "tokenize":
+        return tokenize(path, given, last)
+    ids = np.load(given).reshape(-1)
     if task == "logits":
-        np.save(last, Model(path, max(256, len(ids))).logits(ids))
-        return
-    model = Model(path, len(ids) + int(last))
-    row = model.logits(ids)[-1]
+        return np.save(last, Session(path, max(256, len(ids))).logits(ids))
+    session = Session(path, len(ids) + int(last))
+    row = session.logits(ids)[-1]
     for _ in range(int(last)):
         token = int(row.argmax())
         print(token)
-        row = model.logits([token])[-1]
+        row = session.logits([token])[-1]
 
 
 if __name__ == "__main__":

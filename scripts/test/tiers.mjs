@@ -15,10 +15,11 @@ export const TIERS = {
   peers: { alone: false, fuzz: 10, drawn: false },
   gpu: { alone: true, fuzz: 10, drawn: false },
   browser: { alone: true, fuzz: 10, drawn: false },
+  python: { alone: false, fuzz: 10, drawn: false },
   slow: { alone: false, fuzz: 10, drawn: false },
 };
 
 /** Returns the tier that a test file's name says. */
 export function tierOf(file) {
-  return /\.(gpu|browser|peers|slow)\.test\.ts$/.exec(file)?.[1] ?? 'default';
+  return /\.(gpu|browser|peers|python|slow)\.test\.ts$/.exec(file)?.[1] ?? 'default';
 }

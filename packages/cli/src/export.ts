@@ -232,6 +232,8 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   self_attention: ['shape', 'window', 'softcap', 'sinks'],
   route: ['shape', 'gate', 'groups', 'normalize', 'bias'],
   expert_linear: ['shape', 'weights', 'bias', 'weighted'],
+  causal_conv: ['shape', 'bias'],
+  gated_delta: ['shape'],
 };
 
 function exportOperator(

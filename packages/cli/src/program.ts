@@ -275,7 +275,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--norm-eps <number>', 'first an RMS norm of each head, with this epsilon')
     .option('--kv-cache', 'write k into rows of a cache')
     .option('--weights <dtype>', 'linear, expert_linear, embedding: f32, f16, bf16, f64, q8_0 or q4_0')
-    .option('--bias', 'linear, expert_linear, layer_norm, route: with a bias')
+    .option('--bias', 'linear, expert_linear, layer_norm, route, causal_conv: with a bias')
     .option('--eps <number>', 'rms_norm, layer_norm: the epsilon; 1e-6 and 1e-5 unless given')
     .option('--window <n>', 'self_attention: how many keys a query sees')
     .option('--softcap <number>', 'self_attention, scale: caps the scores, or the product')

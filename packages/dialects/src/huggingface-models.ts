@@ -47,6 +47,8 @@ export interface Rules {
     readonly sliding: [string, number];
     readonly scalesSliding?: true;
   };
+  /** rope_scaling of a model with {@link byType} is read as in others: with truncate. */
+  readonly flatScaling?: true;
   /** Full layers do not rotate. */
   readonly onlySliding?: true;
   /** Every n-th layer does not rotate, unless no_rope_layers lists them. */

@@ -13,6 +13,7 @@
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields } from 'ropewalk/internal';
+import { notesOnFour } from './huggingface-four.js';
 import { FULL, familyOf, LINEAR, REFUSED, type Rules, rulesOf, SLIDING, WITHOUT_ROPE } from './huggingface-models.js';
 import type { LayerRope, ModelRope, ModelRopeOptions } from './model-rope.js';
 import { compact, readModelRopeOptions, shareRecord } from './model-rope.js';
@@ -59,19 +60,13 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
       `${modelType} is unknown here. As in most models of transformers, every attention layer is assumed to rotate ` +
         'the part of the head that partial_rotary_factor gives, with half pairing.',
     );
-  const model: Model = { config, modelType, family, rules, notes, ...sizesOf(config, rules), options };
-  const cache = new Map<string, RopeSpec>();
-  const records = new Map<string, RopeSpec>();
-  const layers = layerTypes(model).map((layerType, layer): LayerRope => {
-    let rope: RopeSpec | undefined;
-    if (rotates(model, layer, layerType)) {
-      const headDim = headDimOf(model, layer, layerType);
-      const key = `${headDim} ${layerType ?? ''}`;
-      rope = cache.get(key) ?? shareRecord(ropeOf({ ...model, headDim }, layerType), records);
-      cache.set(key, rope);
-    }
-    return { layer, layerType, window: windowOf(model, layer, layerType, rope !== undefined), rope };
-  });
+  const read = (own: Fields, ownRules: Rules | undefined, ownNotes: string[]): [Model, LayerRope[]] => {
+    const model = { config: own, modelType, family, rules: ownRules, notes: ownNotes, options };
+    const sized: Model = { ...model, ...sizesOf(own, ownRules) };
+    return [sized, layersOf(sized)];
+  };
+  const [model, layers] = read(config, rules, notes);
+  notes.push(...notesOnFour(config, family, rules, layers, (own, ownRules) => read(own, ownRules, [])[1]));
   return {
     source: 'huggingface',
     architecture: modelType,
@@ -81,6 +76,21 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
     maxContext: model.maxContext,
     notes: [...new Set(model.notes)],
   };
+}
+
+function layersOf(model: Model): LayerRope[] {
+  const cache = new Map<string, RopeSpec>();
+  const records = new Map<string, RopeSpec>();
+  return layerTypes(model).map((layerType, layer) => {
+    let rope: RopeSpec | undefined;
+    if (rotates(model, layer, layerType)) {
+      const headDim = headDimOf(model, layer, layerType);
+      const key = `${headDim} ${layerType ?? ''}`;
+      rope = cache.get(key) ?? shareRecord(ropeOf({ ...model, headDim }, layerType), records);
+      cache.set(key, rope);
+    }
+    return { layer, layerType, window: windowOf(model, layer, layerType, rope !== undefined), rope };
+  });
 }
 
 interface Model {
@@ -108,7 +118,11 @@ function firstInteger(config: Fields, keys: readonly string[], high?: number): n
 }
 
 function sizesOf(config: Fields, rules: Rules | undefined) {
-  const count = firstInteger(config, ['num_hidden_layers', 'n_layer', 'num_layers'], MAX_LAYERS);
+  const count = firstInteger(
+    config,
+    ['num_hidden_layers', 'n_layer', 'num_layers', 'decoder_num_hidden_layers'],
+    MAX_LAYERS,
+  );
   const numLayers = config.need(count, 'num_hidden_layers');
   const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
   const overrides = config.optionalObject('per_layer_config');
@@ -127,7 +141,7 @@ function commonHeadDim(config: Fields, rules: Rules | undefined): number {
   // head_dim: null asks for the quotient.
   if (rules?.headDim !== undefined && !config.keys().includes('head_dim')) return rules.headDim;
   const hidden = config.need(firstInteger(config, ['hidden_size', 'n_embd']), 'head_dim, or hidden_size');
-  const count = firstInteger(config, ['num_attention_heads', 'n_head']);
+  const count = firstInteger(config, ['num_attention_heads', 'n_head', 'decoder_num_attention_heads']);
   const heads = config.need(count, 'head_dim, or num_attention_heads');
   if (hidden % heads === 0) return hidden / heads;
   const expected = `a multiple of num_attention_heads=${heads}, or head_dim beside it`;
@@ -222,7 +236,7 @@ function parametersOf({ config, modelType, rules }: Model, layerType: string | u
       return { fields: new Fields({}, config.path('rope_scaling')), byType: true };
     if (!scaling.has('rope_type') && scaling.has('type'))
       refuse('FORMAT', scaling.path('rope_type'), `a string, as ${modelType} does not read "type"`, undefined);
-    return { fields: scaling, byType: true };
+    return { fields: scaling, byType: !rules.flatScaling };
   }
   if (scaling) return { fields: scaling, byType: false };
   if (!parameters) return { fields: new Fields({}, config.path('rope_scaling')), byType: rules?.byType !== undefined };
@@ -390,7 +404,7 @@ function scalingOf(
           factor: needFactor(),
           lowFreqFactor: fields.need(fields.optionalPositive('low_freq_factor'), 'low_freq_factor'),
           highFreqFactor: fields.need(fields.optionalPositive('high_freq_factor'), 'high_freq_factor'),
-          originalContext: fields.need(original, 'original_max_position_embeddings'),
+          originalContext: original ?? maxContext(),
         },
       };
     case 'longrope': {

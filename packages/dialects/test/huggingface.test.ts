@@ -624,6 +624,17 @@ describe('what a file leaves out, and what a model does not read', () => {
       [0.006947116, 1.041814e-6, 1],
     ],
     [
+      'Llama 3 without an original context: max_position_embeddings',
+      {
+        model_type: 'llama',
+        rope_theta: 10000,
+        rope_scaling: { ...llama31.rope_scaling, original_max_position_embeddings: undefined },
+      },
+      0,
+      [64, 64, 'half'],
+      [0.01, 1.666902e-5, 1],
+    ],
+    [
       'by layer type truncate is not read, nor the outer context',
       {
         model_type: 'olmo3',
@@ -796,6 +807,35 @@ describe('what a file leaves out, and what a model does not read', () => {
       'interleaved-to-half',
       'interleaved-to-half',
     ]);
+  });
+
+  test('a note says how transformers 4 reads a file differently', () => {
+    const four = (config: object): string[] =>
+      ropeFromConfig({ ...sizes, ...config }).notes.filter((note) => note.startsWith('transformers 4'));
+    const said = (reason: string): string[] => [`transformers 4 reads this file differently: ${reason}.`];
+    const rope_parameters = { rope_type: 'default', rope_theta: 5e5 };
+    assert.deepEqual(
+      four({ model_type: 'llama', rope_parameters }),
+      said('it does not read rope_parameters, but rope_theta and rope_scaling, or the defaults of its class'),
+    );
+    assert.deepEqual(four({ model_type: 'llama', rope_parameters: { ...rope_parameters, rope_theta: 1e4 } }), []);
+    assert.deepEqual(four({ model_type: 'minimax_m2', rope_parameters }), [], 'a model that it does not know');
+    assert.deepEqual(four({ model_type: 'cohere' }), said('the defaults of its class are other ones'));
+    assert.deepEqual(four({ model_type: 'cohere', rope_theta: 1e4 }), []);
+    assert.deepEqual(
+      four({ model_type: 'llama', original_max_position_embeddings: 1024, rope_scaling: yarn }),
+      said('it reads original_max_position_embeddings of YaRN and Llama 3 inside rope_scaling only'),
+    );
+    assert.deepEqual(
+      four({ model_type: 'olmo3', rope_theta: 5e5, rope_scaling: { ...yarn, truncate: false } }),
+      said('it reads truncate in rope_scaling; the defaults of its class are other ones'),
+    );
+  });
+
+  test('an encoder with a decoder counts the layers and heads of the decoder', () => {
+    const config = { decoder_num_hidden_layers: 3, decoder_num_attention_heads: 4, hidden_size: 160, rope_theta: 1e4 };
+    const model = ropeFromConfig({ model_type: 'moonshine', ...config });
+    assert.deepEqual([model.numLayers, model.layers[0]!.rope!.headDim], [3, 40]);
   });
 
   test('notes say what is not read', () => {

@@ -85,6 +85,13 @@ export function decoderGraph(
 }
 
 function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
+  const { architecture, recurrent } = config;
+  if (recurrent)
+    fail(
+      'UNSUPPORTED',
+      'export: model',
+      `${architecture} has layers with a state, and there is no graph for them yet. ${OURS}`,
+    );
   const settings = settingsOf(config, options);
   const s = new DecoderScope(config, weights, settings);
   const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
@@ -98,6 +105,8 @@ function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options:
   checkShapes(s);
   return { graph: s.b, constants: s.constants, settings };
 }
+
+const OURS = 'Our kernels run it: leave the engine out.';
 
 /** Removes the input position_ids if no node reads it, because attention counts tokens itself. */
 function dropUnread({ b }: DecoderScope): void {

@@ -22,7 +22,7 @@ export interface GgufConfig {
 }
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
-const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|vocab_size)$/;
+const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_size|_cache|_kernel)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -31,6 +31,12 @@ const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|voca
 export function configToGguf(config: DecoderConfig, explicit = false): GgufConfig {
   const { family, latent, experts } = config;
   const a = family.gguf;
+  if (config.biases.conv === true)
+    fail(
+      'UNSUPPORTED',
+      'gguf: conv_bias',
+      `llama.cpp's ${a} has no biases in convolutions, and no file could have them.`,
+    );
   const rope = ropeKeys(config, explicit);
   const keys: Record<string, unknown> = {
     vocab_size: config.vocabSize,
@@ -40,7 +46,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     feed_forward_length: config.intermediateSize,
     'attention.head_count': config.numHeads,
     // The latent vector is one head of keys, and its part without positions is their values.
-    'attention.head_count_kv': latent ? 1 : config.numKvHeads,
+    'attention.head_count_kv': latent ? 1 : kvHeadsOf(config),
     'attention.key_length': latent ? latent.rank + latent.rope : config.headDim,
     'attention.value_length': latent ? latent.rank : config.valueDim,
     'attention.key_length_mla': latent && config.headDim,
@@ -48,6 +54,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     'attention.kv_lora_rank': latent?.rank,
     'attention.q_lora_rank': latent && (latent.queryRank ?? 0),
     [`attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`]: config.normEps,
+    ...recurrentKeys(config),
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     ...windowKeys(config, explicit),
     ...(experts ? expertKeys(experts, config) : {}),
@@ -66,6 +73,16 @@ function typed(key: string, value: unknown): TypedValue {
   return { type: INTEGERS.test(key) ? 'u32' : 'f32', value: value as number };
 }
 
+/** Returns the number of key/value heads; for short convolutions one of each layer, as llama.cpp finds these by it. */
+function kvHeadsOf({ recurrent, numKvHeads, layers, maxContext }: DecoderConfig): number | number[] {
+  if (recurrent?.kind !== 'conv') return numKvHeads;
+  return layers(maxContext).map((layer) => (layer.recurrent ? 0 : numKvHeads));
+}
+
+function recurrentKeys({ recurrent }: DecoderConfig): Record<string, unknown> {
+  return recurrent ? { 'shortconv.l_cache': recurrent.width } : {};
+}
+
 /** Writes the window of sliding layers, and which layers slide. */
 function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): Record<string, unknown> {
   const windows = layers(maxContext).map(({ window }) => window);
@@ -82,6 +99,9 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
   // Mixtral's width is in the key of dense layers.
   if (family.gguf === 'llama') return { ...common, feed_forward_length: width };
   const deepseek = family.gguf === 'deepseek2';
+  const first = { leading_dense_block_count: layers.includes(true) ? layers.indexOf(true) : layers.length };
+  if (family.gguf === 'lfm2moe')
+    return { ...common, expert_feed_forward_length: width, ...first, expert_gating_func: 2 };
   return {
     ...common,
     expert_feed_forward_length: width,
@@ -93,7 +113,7 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
       expert_gating_func: route.gate === 'sigmoid' ? 2 : 1,
       expert_group_count: route.groups?.count,
       expert_group_used_count: route.groups?.used,
-      leading_dense_block_count: layers.includes(true) ? layers.indexOf(true) : layers.length,
+      ...first,
     }),
   };
 }

@@ -29,6 +29,7 @@ const CLASSES: Readonly<Record<string, string>> = {
   stablelm: 'StableLm',
   ernie4_5: 'Ernie4_5',
 };
+const EPS: Readonly<Record<string, string>> = { starcoder2: 'norm_epsilon', lfm2: 'norm_eps', lfm2_moe: 'norm_eps' };
 /** The families whose classes choose sliding layers if layer_types does not. */
 const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4'];
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
@@ -73,7 +74,8 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
     max_position_embeddings: config.maxContext,
     hidden_act: ACTIVATIONS[config.activation],
     hidden_activation: family.multipliers?.startsWith('gemma') ? ACTIVATIONS[config.activation] : undefined,
-    [name === 'starcoder2' ? 'norm_epsilon' : eps[family.norm ?? 'rms']]: decimal(config.normEps),
+    [EPS[name] ?? eps[family.norm ?? 'rms']]: decimal(config.normEps),
+    ...recurrentOf(config),
     tie_word_embeddings: config.tiedHead,
     ...biasesOf(family, names),
     qk_layernorm: family.qkNorm === 'each-head' ? config.qkNorm : undefined,
@@ -114,6 +116,11 @@ function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
   return fields;
 }
 
+/** Writes the sizes of layers without attention. LFM2's widths are written as they are. */
+function recurrentOf({ recurrent }: DecoderConfig): Json {
+  return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
+}
+
 function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: Family): Json {
   const { count, used, width, sharedWidth, route, layers } = experts;
   const key = reads.find((one) => one.endsWith('experts'))!;
@@ -122,6 +129,14 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
   if (gguf === 'llama') return common;
   const first = layers.indexOf(true);
   const chooses = route.groups?.best === 2 || route.gate === 'sigmoid';
+  if (gguf === 'lfm2moe')
+    return {
+      ...common,
+      moe_intermediate_size: width,
+      num_dense_layers: first === -1 ? layers.length : first,
+      norm_topk_prob: true,
+      use_expert_bias: true,
+    };
   if (gguf !== 'deepseek2')
     return {
       ...common,
@@ -183,7 +198,7 @@ function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   const layers = config.layers(config.maxContext);
   const window = layers.find((layer) => layer.window !== undefined)?.window;
   const fields: Json = { sliding_window: window ?? null };
-  if (window !== undefined || SLIDES.includes(name)) fields.layer_types = layers.map(typeOf);
+  if (window !== undefined || SLIDES.includes(name) || config.recurrent) fields.layer_types = layers.map(typeOf);
   if (name === 'smollm3') fields.no_rope_layers = layers.map(({ rope }) => Number(rope !== undefined));
   try {
     return { ...fields, ...ropeFields(config, name, layers) };
@@ -195,7 +210,8 @@ function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   }
 }
 
-const typeOf = ({ window }: LayerConfig): string => (window === undefined ? 'full_attention' : 'sliding_attention');
+const typeOf = ({ window, recurrent }: LayerConfig): string =>
+  recurrent ? 'conv' : window === undefined ? 'full_attention' : 'sliding_attention';
 
 /** @throws {RopewalkError} UNSUPPORTED for a RoPE that the class has no fields for */
 function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerConfig[]): Json {
@@ -217,7 +233,7 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
     if (written[key] !== undefined) fields[key] = written[key];
     fields.rope_parameters = { ...before, ...own };
   }
-  if (layers.some(({ rope }) => !rope) && !['smollm3', 'cohere2', 'exaone4'].includes(name))
+  if (layers.some(({ rope, recurrent }) => !rope && !recurrent) && !['smollm3', 'cohere2', 'exaone4'].includes(name))
     fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
   const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };

@@ -22,16 +22,23 @@ import {
   OTHER_STEPS,
 } from './families.js';
 import { packingOf } from './packed.js';
-import type { DecoderConfig, ExpertConfig, LatentConfig } from './types.js';
+import type { DecoderConfig, DeltaConfig, ExpertConfig, LatentConfig, RecurrentConfig } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
 const MAX_LAYERS = 10000;
 /** No vector of a model is nearly as long, and a product of two such lengths is still an exact number. */
 const MAX_WIDTH = 2 ** 22;
+/** Layers with states have some dozens of heads, each of some hundred dimensions, and convolve some tokens. */
+const MAX_HEADS = 2 ** 16;
 /** Models have some hundreds of experts. */
 const MAX_EXPERTS = 2 ** 16;
 /** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
+/** The types of layers without attention: HuggingFace's, and that of GGUF. */
+const RECURRENT: Readonly<Record<RecurrentConfig['kind'], readonly (string | undefined)[]>> = {
+  conv: ['conv', 'recurrent'],
+  delta: ['linear_attention', 'recurrent'],
+};
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
@@ -72,10 +79,11 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const numHeads = orDefault(fields, 'num_attention_heads', family.numHeads);
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
-  const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon'].find((key) => fields.has(key));
+  const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon', 'norm_eps'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const experts = family.experts && expertsFromJson(fields, family, numLayers);
-  const kv = latent ? undefined : fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
+  const hasKv = !latent && family.qkvRows !== 'by-head';
+  const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     numLayers,
     hiddenSize,
@@ -88,22 +96,42 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
-    intermediateSize: denseWidth(experts, () => fields.integer('intermediate_size', 1, MAX_WIDTH)),
+    intermediateSize: denseWidth(experts, () => feedForwardWidth(fields)),
     activation: activationOf(fields, family),
     normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
     tiedHead:
-      outer.optionalFlag('tie_word_embeddings') ?? fields.optionalFlag('tie_word_embeddings') ?? family.tied ?? false,
+      (family.recurrent === 'conv' ? fields.optionalFlag('tie_embedding') : undefined) ??
+      outer.optionalFlag('tie_word_embeddings') ??
+      fields.optionalFlag('tie_word_embeddings') ??
+      family.tied ??
+      false,
     biases: biasesFromJson(fields, family),
     qkNorm: family.qkNorm === 'each-head' ? fields.flag('qk_layernorm') : family.qkNorm !== undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
     latent,
     experts,
+    recurrent: recurrentFromJson(fields, family.recurrent),
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
     windowSaidBy: 'layer_types, sliding_window and use_sliding_window',
   });
+}
+
+/** Reads the width of dense blocks. LFM2's files may have a number from which it is computed. */
+function feedForwardWidth(fields: Fields): number {
+  let width = fields.optionalInteger('block_ff_dim', 1, MAX_WIDTH) ?? fields.integer('intermediate_size', 1, MAX_WIDTH);
+  if (!(fields.optionalFlag('block_auto_adjust_ff_dim') ?? fields.optionalText('model_type') === 'lfm2')) return width;
+  width = Math.floor((2 * width) / 3);
+  // null leaves the width as it is.
+  const multiplier =
+    fields.raw('block_ffn_dim_multiplier') === null
+      ? undefined
+      : (fields.optionalPositive('block_ffn_dim_multiplier') ?? 1);
+  if (multiplier === undefined) return width;
+  const multiple = fields.optionalInteger('block_multiple_of', 1, MAX_WIDTH) ?? 256;
+  return multiple * Math.ceil(Math.floor(multiplier * width) / multiple);
 }
 
 /** Reads a size. Without the family's default the field must be there. */
@@ -142,7 +170,7 @@ function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases']
     if (rule === undefined || rule === 'always') return rule !== undefined;
     return fields.optionalFlag(rule[0]) ?? rule[1];
   };
-  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp') };
+  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp'), conv: one('conv') };
 }
 
 function latentFromJson(fields: Fields): LatentConfig {
@@ -155,11 +183,32 @@ function latentFromJson(fields: Fields): LatentConfig {
   };
 }
 
+function recurrentFromJson(fields: Fields, kind: Family['recurrent']): RecurrentConfig | undefined {
+  const size = (key: string, missing: number): number => fields.optionalInteger(key, 1, MAX_HEADS) ?? missing;
+  if (kind === undefined) return undefined;
+  if (kind === 'conv') return { kind, width: size('conv_L_cache', 3) };
+  return checkDelta(fields, {
+    kind,
+    width: size('linear_conv_kernel_dim', 4),
+    keyHeads: size('linear_num_key_heads', 16),
+    heads: size('linear_num_value_heads', 32),
+    keyDim: size('linear_key_head_dim', 128),
+    valueDim: size('linear_value_head_dim', 128),
+  });
+}
+
+function checkDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {
+  const { keyHeads, heads } = delta;
+  if (heads % keyHeads !== 0)
+    refuse('FORMAT', `${fields.where}: heads of linear attention`, `a multiple of the ${keyHeads} key heads`, heads);
+  return delta;
+}
+
 function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family, numLayers: number): ExpertConfig {
   const rules = experts!;
   const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
-  const counts = ['num_experts', 'num_local_experts', 'n_routed_experts'];
-  const count = fields.integer(counts.find((key) => reads?.includes(key)) ?? counts[0]!, 1, MAX_EXPERTS);
+  const counts = reads?.filter((key) => key.endsWith('experts')) ?? [];
+  const count = fields.integer(first(...counts), 1, MAX_EXPERTS);
   const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
   const shared =
     rules.shared === 'gated'
@@ -167,10 +216,11 @@ function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family,
       : (fields.optionalInteger('n_shared_experts', 0, MAX_EXPERTS) ?? 0) * width;
   const deepseek = kind === 'deepseek2';
   const step = fields.optionalInteger(deepseek ? 'moe_layer_freq' : 'decoder_sparse_step') ?? 1;
-  const dense = fields.optionalInteger('first_k_dense_replace', 0) ?? 0;
+  const dense =
+    fields.optionalInteger(first('first_k_dense_replace', 'num_dense_layers'), 0) ?? (kind === 'lfm2moe' ? 2 : 0);
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
-  const scale = deepseek ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
+  const scale = deepseek || kind === 'lfm2moe' ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
   return checkExperts(fields, 'num_experts_per_tok', {
     count,
     used: fields.integer('num_experts_per_tok', 1, MAX_EXPERTS),
@@ -224,6 +274,9 @@ export function configFromGguf(
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
   const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, numLayers);
+  // Layers without attention have 0.
+  const kvHeads = (): number | undefined =>
+    sameInAllLayers(keys, `${a}.attention.head_count_kv`, numLayers, family.recurrent !== undefined);
   const numHeads = perLayer('attention.head_count') ?? keys.integer(`${a}.attention.head_count`);
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
   const shapeOf = (name: string): readonly number[] | undefined =>
@@ -253,7 +306,7 @@ export function configFromGguf(
     numLayers,
     hiddenSize: keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH),
     numHeads,
-    numKvHeads: latent ? numHeads : (perLayer('attention.head_count_kv') ?? numHeads),
+    numKvHeads: latent ? numHeads : (kvHeads() ?? numHeads),
     headDim: latent ? latent.nope + latent.rope : headDim,
     valueDim: keys.optionalInteger(`${a}.attention.value_length${split}`, 1, MAX_WIDTH),
     intermediateSize: denseWidth(experts, feedForward),
@@ -261,7 +314,7 @@ export function configFromGguf(
     normEps: epsOf(keys, eps),
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
     tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
-    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp') },
+    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp'), conv: biases('conv') },
     qkNorm: family.qkNorm === 'each-head' ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
     // For families with one norm, llama.cpp decides by whether the file has a second one.
     parallel:
@@ -272,6 +325,7 @@ export function configFromGguf(
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
     latent,
     experts,
+    recurrent: recurrentFromGguf(keys, a, family.recurrent),
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
     multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
@@ -315,6 +369,23 @@ function latentFromGguf(keys: Fields, a: string, numHeads: number, perLayer: Per
   };
 }
 
+function recurrentFromGguf(keys: Fields, a: string, kind: Family['recurrent']): RecurrentConfig | undefined {
+  const size = (key: string, most = MAX_HEADS): number => keys.integer(`${a}.${key}`, 1, most);
+  if (kind === undefined) return undefined;
+  if (kind === 'conv') return { kind, width: size('shortconv.l_cache') };
+  const heads = size('ssm.time_step_rank');
+  const valueDim = size('ssm.inner_size', MAX_WIDTH) / heads;
+  if (!Number.isInteger(valueDim)) keys.refuse('FORMAT', `${a}.ssm.inner_size`, `a multiple of the ${heads} heads`);
+  return checkDelta(keys, {
+    kind,
+    width: size('ssm.conv_kernel'),
+    keyHeads: size('ssm.group_count'),
+    heads,
+    keyDim: size('ssm.state_size'),
+    valueDim,
+  });
+}
+
 function expertsFromGguf(
   keys: Fields,
   a: string,
@@ -337,7 +408,8 @@ function expertsFromGguf(
   const deepseek = a === 'deepseek2';
   const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
-  const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
+  const dense =
+    deepseek || a === 'lfm2moe' ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
   return checkExperts(keys, `${a}.expert_used_count`, {
     count: keys.integer(`${a}.expert_count`, 1, MAX_EXPERTS),
     used,
@@ -368,14 +440,15 @@ function denseWidth(experts: ExpertConfig | undefined, read: () => number): numb
 }
 
 /** Reads a number, or a list with the same number for every layer; undefined when the key is missing. */
-function sameInAllLayers(keys: Fields, key: string, numLayers: number): number | undefined {
+function sameInAllLayers(keys: Fields, key: string, numLayers: number, zeros = false): number | undefined {
   if (!Array.isArray(keys.raw(key))) return keys.optionalInteger(key, 1, MAX_WIDTH);
   const list = keys.integers(key, 0, MAX_WIDTH);
   if (list.length !== numLayers)
     refuse('FORMAT', keys.path(key), `${numLayers} integers, one for each layer`, list.length);
-  if (list.some((n) => n !== list[0] || n === 0))
+  const some = list.find((n) => n !== 0);
+  if (some === undefined || list.some((n) => n !== some && !(zeros && n === 0)))
     keys.refuse('UNSUPPORTED', key, 'the same number in all layers', 'Take another model.');
-  return list[0];
+  return some;
 }
 
 /** Reads the id of a token. 2^32 − 1, which is C's −1, means none. */
@@ -563,8 +636,11 @@ function finish(
     return last.rope;
   };
   const { layers, notes: ropeNotes } = ropes(maxContext);
+  const isRecurrent = (layerType: string | undefined): boolean =>
+    draft.recurrent !== undefined && RECURRENT[draft.recurrent.kind].includes(layerType);
   for (const { layer, layerType, window } of layers) {
     if (layerType === undefined || layerType === FULL || window !== undefined) continue;
+    if (isRecurrent(layerType)) continue;
     const where = `${fields.where}: layer ${layer}`;
     if (layerType !== SLIDING) fail('UNSUPPORTED', where, `only ${FULL} and ${SLIDING} are computed, not ${layerType}`);
     fail('FORMAT', where, `it has sliding attention but no window. Check ${windowSaidBy}.`);
@@ -594,7 +670,12 @@ function finish(
     logitScale: multipliers.logitScale ?? 1,
     logitSoftcap: multipliers.logitSoftcap,
     temperature: multipliers.temperature,
-    layers: (context: number) => ropes(context).layers.map(({ rope, window }) => ({ rope, window })),
+    layers: (context: number) =>
+      ropes(context).layers.map(({ rope, window, layerType }) => ({
+        rope,
+        window,
+        ...(isRecurrent(layerType) && { recurrent: true }),
+      })),
     notes: [...(notesOf?.(layers) ?? []), ...ropeNotes],
   });
 }

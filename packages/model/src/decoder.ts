@@ -12,6 +12,7 @@
 import {
   bindRopeParts,
   planAdd,
+  planCausalConv,
   planEmbedding,
   planExpertLinear,
   planGeglu,
@@ -58,8 +59,8 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   const { parallel, embeddingScale, residualScale } = config;
   const batch = tokens.length;
   const step = stepOf(decoder, cache, batch, positions);
-  const { x, normed, branch, attended, values: headValues } = scratch.rows(batch);
-  const { norm, linear } = step;
+  const { x, normed, branch } = scratch.rows(batch);
+  const { norm } = step;
   /** Adds the output of a block to the residual stream. */
   const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
     if (postNorm) norm(made, postNorm, made);
@@ -72,16 +73,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 
   for (const [layer, w] of weights.layers.entries()) {
     const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
-    const { q, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
-    scaleByPosition(step, q);
-
-    // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
-    const { window } = cache.layers[layer]!;
-    const out = attended.view([batch, q.shape[1]!, values.shape[2]!]);
-    const { attentionScale: scale, attentionSoftcap: softcap } = config;
-    runner.run(planSelfAttention(q, keys, values, out, { scale, window, softcap, sinks: w.sinks?.weight }));
-    if (w.vB) step.perHead(out, w.vB.weight, headValues);
-    linear(w.vB ? headValues : attended, w.output!, branch); // [t, h]
+    (cache.layers[layer]!.recurrent ? shortConv : attention)(step, w, layer, input); // [t, h], in branch
 
     if (!parallel) addToStream(branch, w.attentionPostNorm);
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
@@ -157,6 +149,34 @@ function runNorm(
       : planRmsNorm(input, weight, out, { eps: normEps }),
   );
   return out;
+}
+
+/** Attends: `[t, h]` → `[t, h]` in `branch`. */
+function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
+  const { runner, config, cache, batch, rows } = step;
+  const { q, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
+  scaleByPosition(step, q);
+
+  // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
+  const { window } = cache.layers[layer]!;
+  const out = rows.attended.view([batch, q.shape[1]!, values.shape[2]!]);
+  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  runner.run(planSelfAttention(q, keys, values, out, { scale, window, softcap, sinks: w.sinks?.weight }));
+  if (w.vB) step.perHead(out, w.vB.weight, rows.values);
+  step.linear(w.vB ? rows.values : rows.attended, w.output!, rows.branch); // [t, h]
+}
+
+/** Runs LFM2's gated short convolution: `[t, h]` → `[t, h]` in `branch`. */
+function shortConv(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
+  const { runner, config, cache, past, rows } = step;
+  const { hiddenSize: h } = config;
+  const projected = step.linear(input, w.convIn!, rows.projected); // [t, 3h]
+  const [before, after, x] = [0, 1, 2].map((n) => projected.slice(1, n * h, (n + 1) * h)) as Tensor<'f32'>[];
+  const [state] = cache.states[layer]!;
+  const { weight, bias } = w.conv!;
+  const options = { bias, before, after, fresh: past === 0 };
+  runner.run(planCausalConv(x!, weight as Tensor, state!, rows.convolved, options)); // [t, h]
+  step.linear(rows.convolved, w.convOut!, rows.branch);
 }
 
 /** The queries `[t, n, d]`, and all keys and values so far, `[p + t, m, d]` and `[p + t, m, dv]`. */

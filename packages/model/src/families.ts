@@ -12,7 +12,7 @@
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
 
 /** A group of tensors whose biases come together. */
-export type BiasGroup = 'qkv' | 'output' | 'mlp';
+export type BiasGroup = 'qkv' | 'output' | 'mlp' | 'conv';
 
 /** `always`, or the field of config.json that decides, and its default. GGUF files show their biases themselves. */
 type BiasRule = 'always' | readonly [field: string, missing: boolean];
@@ -46,6 +46,8 @@ export interface Family {
   /** Keys and values come from one latent vector for each token (MLA). */
   readonly latent?: true;
   readonly experts?: ExpertRules;
+  /** Some layers have a state instead of attention. */
+  readonly recurrent?: 'conv' | 'delta';
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
   readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
@@ -144,6 +146,34 @@ const DEEPSEEK: Family = {
   },
 };
 
+const LFM2: Family = {
+  gguf: 'lfm2',
+  recurrent: 'conv',
+  qkNorm: 'head',
+  vocabSize: 65536,
+  numKvHeads: 8,
+  maxContext: 128000,
+  tied: true,
+  biases: { conv: ['conv_bias', false] },
+  names: {
+    norm: 'embedding_norm.weight',
+    attentionNorm: 'operator_norm.weight',
+    mlpNorm: 'ffn_norm.weight',
+    qNorm: 'self_attn.q_layernorm.weight',
+    kNorm: 'self_attn.k_layernorm.weight',
+    output: 'self_attn.out_proj.weight',
+    gate: 'feed_forward.w1.weight',
+    up: 'feed_forward.w3.weight',
+    down: 'feed_forward.w2.weight',
+    router: 'feed_forward.gate.weight',
+    choiceBias: 'feed_forward.expert_bias',
+    expertGate: 'feed_forward.experts.*.w1.weight',
+    expertUp: 'feed_forward.experts.*.w3.weight',
+    expertDown: 'feed_forward.experts.*.w2.weight',
+  },
+  ggufNames: { norm: 'token_embd_norm.weight' },
+};
+
 /** The families by `model_type` of config.json, without `_text` at its end. */
 export const FAMILIES: Readonly<Record<string, Family>> = {
   llama: { gguf: 'llama', maxContext: 2048, biases: LLAMA_BIASES },
@@ -187,7 +217,8 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     qkNorm: 'head',
     biases: SPLIT_BIASES,
     experts: { gate: 'softmax', normalize: true },
-    reads: ['num_experts'],
+    // transformers 5 saves it by the second name.
+    reads: ['num_experts', 'num_local_experts'],
     names: QWEN_EXPERTS,
   },
   qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
@@ -329,6 +360,13 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     tied: true,
     names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
   },
+  lfm2: LFM2,
+  lfm2_moe: {
+    ...LFM2,
+    gguf: 'lfm2moe',
+    experts: { gate: 'sigmoid', normalize: true, choiceBias: 'if-stored' },
+    reads: ['num_experts'],
+  },
 };
 
 /**
@@ -348,7 +386,6 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
     'mamba mamba2 jamba falconh1 granitehybrid granitemoehybrid nemotronh nemotronhmoe plamo2',
   ],
   ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
-  ['its layers of short convolutions', 'lfm2 lfm2moe'],
   ['its layers of lightning attention', 'minimax01 minimax'],
   [
     'its sparse attention, for which an indexer chooses tokens',

@@ -59,6 +59,7 @@ function readGraph(given: GraphFiles): Required<GraphFiles> {
 
 /** The tensors of a layer that carry the biases of a group. */
 const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
+  conv: /shortconv\.\w+\.bias$/,
   qkv: /attn_(q|k|v|qkv)\.bias$/,
   output: /attn_output\.bias$/,
   mlp: /ffn_(gate|up|down)\.bias$/,

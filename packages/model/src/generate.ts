@@ -207,6 +207,12 @@ export async function* generate(
     const next = 'Shorten the prompt, or give a larger context.';
     if (ids.length > capacity)
       refuse('RANGE', 'generate: prompt', `at most ${capacity} tokens, the session's context`, ids.length, next);
+    if (settings.onFull === 'shift' && model.config.recurrent)
+      fail(
+        'UNSUPPORTED',
+        'generate: onFull',
+        'layers of this model have a state, which cannot forget a token. Use stop.',
+      );
     if (settings.onFull === 'shift' && settings.keep > capacity - 2)
       refuse('RANGE', 'generate: keep', `at most ${capacity - 2}, two less than the context`, settings.keep);
     const endReasons = new Map([
@@ -258,6 +264,8 @@ async function* run(
   // next.
   let reused = 0;
   while (reused < Math.min(cached.length, session.length, ids.length - 1) && cached[reused] === ids[reused]) reused++;
+  // A state cannot go back.
+  if (model.config.recurrent && reused < session.length) reused = 0;
   session.truncate(reused);
   cached.length = reused;
 

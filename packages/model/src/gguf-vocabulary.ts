@@ -68,7 +68,10 @@ const CASED =
   '104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943';
 const cased = (): string => `[${CASED.replace(/[0-9a-f]+/g, '\\x{$&}').replaceAll(' ', '')}]`;
 const HAN_KANA = '[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+';
-const HAN_HANGUL = '[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+';
+/** llama.cpp takes spaces out of these ranges: its patterns see each Unicode space as one that no range has. */
+const HAN_HANGUL =
+  '[\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}' +
+  '\\x{3001}-\\x{9fa5}\\x{ac00}-\\x{d7ff}]+';
 /** DeepSeek-V3's pattern: a mark belongs to the ASCII letters after it, and combining marks to their letters. */
 const DEEPSEEK_V3 =
   '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|' +
@@ -95,7 +98,7 @@ export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenize
       patterns: [
         '[\\r\\n]',
         `\\s?${cased()}+`,
-        '\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+',
+        '\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3001}\\x{3002}]+',
         '\\s+$',
         HAN_HANGUL,
         '\\p{N}+',

@@ -11,7 +11,7 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { type CacheDtype, cacheWidths } from './memory.js';
+import { type CacheDtype, cacheWidths, stateShapes } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
 
 /** The rows that a shift moves at a time. */
@@ -23,16 +23,19 @@ export class KvCache {
   length = 0;
   /**
    * Rotated keys `[capacity, num_kv_heads, head_dim]` for each layer; with latent attention `[capacity, 1, rank +
-   * rope]`.
+   * rope]`. Layers without attention have none.
    */
   readonly k: readonly Tensor<CacheDtype>[];
   /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
   readonly v: readonly Tensor<CacheDtype>[];
+  /** The states of each layer without attention; see stateShapes. Before the first token they hold anything. */
+  readonly states: readonly (readonly Tensor<'f32'>[])[];
   readonly layers: readonly LayerConfig[];
   readonly planRope: ReturnType<typeof ropePlanner>;
 
   readonly capacity: number;
   readonly #runner: Runner;
+  readonly #taken: Tensor[] = [];
   /** The dimensions in front of a key that do not rotate and belong to no head. */
   readonly #latentRank: number;
 
@@ -45,17 +48,24 @@ export class KvCache {
     this.#latentRank = config.latent?.rank ?? 0;
     const heads = config.latent ? 1 : config.numKvHeads;
     const { keys, values } = cacheWidths(config);
-    const taken: Tensor<CacheDtype>[] = [];
-    const take = (width: number): Tensor<CacheDtype> => {
-      const tensor = runner.allocate(dtype, [capacity, heads, width / heads]);
-      taken.push(tensor);
+    const take = <D extends CacheDtype>(type: D, shape: readonly number[]): Tensor<D> => {
+      const tensor = runner.allocate(type, shape);
+      this.#taken.push(tensor);
       return tensor;
     };
+    const rows = (width: number): Tensor<CacheDtype>[] => {
+      const all = new Array<Tensor<CacheDtype>>(this.layers.length);
+      for (const [layer, { recurrent }] of this.layers.entries())
+        if (!recurrent) all[layer] = take(dtype, [capacity, heads, width / heads]);
+      return all;
+    };
     try {
-      this.k = this.layers.map(() => take(keys));
-      this.v = values === 0 ? [] : this.layers.map(() => take(values));
+      this.k = rows(keys);
+      this.v = values === 0 ? [] : rows(values);
+      const shapes = stateShapes(config);
+      this.states = this.layers.map(({ recurrent }) => (recurrent ? shapes.map((shape) => take('f32', shape)) : []));
     } catch (error) {
-      for (const tensor of taken) tensor.dispose();
+      this.dispose();
       throw error;
     }
   }
@@ -68,7 +78,7 @@ export class KvCache {
 
   /** Gives the memory back. */
   dispose(): void {
-    for (const tensor of [...this.k, ...this.v]) tensor.dispose();
+    for (const tensor of this.#taken) tensor.dispose();
   }
 }
 

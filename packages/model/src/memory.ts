@@ -34,7 +34,7 @@ export function usualContext(config: DecoderConfig): number {
  * output of attention.
  */
 export function activationsOf(config: DecoderConfig) {
-  const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts } = config;
+  const { hiddenSize, numHeads, numKvHeads, headDim, valueDim, family, latent, experts, recurrent } = config;
   const { used = 0, width = 0, sharedWidth = 0 } = experts ?? {};
   const inner = Math.max(config.intermediateSize, used * width, sharedWidth);
   const gatedShare = family.experts?.shared === 'gated' && sharedWidth > 0 ? 1 : 0;
@@ -59,6 +59,8 @@ export function activationsOf(config: DecoderConfig) {
     sharedLogit: gatedShare,
     sharedIndex: gatedShare,
     sharedLogitWeight: gatedShare,
+    projected: recurrent?.kind === 'conv' ? 3 * hiddenSize : 0,
+    convolved: recurrent?.kind === 'conv' ? hiddenSize : 0,
   };
   return Object.entries(widths).filter(([, width]) => width > 0) as [keyof typeof widths, number][];
 }
@@ -70,6 +72,12 @@ export type Activation = ReturnType<typeof activationsOf>[number][0];
 export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderConfig) {
   if (latent) return { keys: latent.rank + latent.rope, values: 0 };
   return { keys: numKvHeads * headDim, values: numKvHeads * valueDim };
+}
+
+/** Lists the shapes of a layer's states, which are f32. */
+export function stateShapes({ recurrent, hiddenSize }: DecoderConfig): readonly (readonly number[])[] {
+  if (!recurrent) return [];
+  return [[recurrent.width - 1, hiddenSize]];
 }
 
 /** Counts the rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
@@ -88,11 +96,14 @@ export function memoryOf(
   weights: readonly WeightPlan[],
   session: { readonly context: number; readonly cacheDtype: CacheDtype },
 ): ModelMemory {
-  const { numLayers, vocabSize } = config;
+  const { vocabSize } = config;
   const { context, cacheDtype } = session;
   const { keys, values } = cacheWidths(config);
-  const cacheBytesPerToken = numLayers * (keys + values) * sizeBytes(cacheDtype);
-  const cacheBytes = context * cacheBytesPerToken;
+  const layers = config.layers(context);
+  const states = layers.filter(({ recurrent }) => recurrent).length;
+  const cacheBytesPerToken = (layers.length - states) * (keys + values) * sizeBytes(cacheDtype);
+  const stateSizes = stateShapes(config).map((shape) => shape.reduce((size, length) => size * length, 4));
+  const cacheBytes = context * cacheBytesPerToken + states * stateSizes.reduce((sum, size) => sum + size, 0);
   const keysBytes = context * Math.max(keys, values) * sizeBytes(cacheDtype);
   let [largestName, largestBytes] = ['keys or values of a layer', keysBytes];
   let [weightsBytes, widenedBytes] = [0, 0];
@@ -103,7 +114,7 @@ export function memoryOf(
   }
   const width = activationsOf(config).reduce((sum, [, one]) => sum + one, 0);
   const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
-  const ropes = new Set(config.layers(context).map(({ rope }) => rope));
+  const ropes = new Set(layers.map(({ rope }) => rope));
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;
   const totalBytes = weightsBytes + cacheBytes + scratchBytes + tableBytes;
@@ -139,7 +150,8 @@ export function checkFits(where: string, memory: ModelMemory, limits: MemoryLimi
     ];
     const less = held > 0 ? `, less ${mebibytes(held)} that are held already` : '';
     const perToken = memory.cacheBytesPerToken + tableBytes / context;
-    const room = Math.floor((availableBytes + held - weightsBytes - scratchBytes) / perToken);
+    const stateBytes = cacheBytes - context * memory.cacheBytesPerToken;
+    const room = Math.floor((availableBytes + held - weightsBytes - scratchBytes - stateBytes) / perToken);
     const next =
       room >= 1
         ? `A context of ${room} tokens would fit; an f16 cache takes half of an f32 one.`

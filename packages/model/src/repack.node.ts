@@ -126,7 +126,7 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   if (tiedHead && !config.tiedHead)
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
-  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down') };
+  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down'), conv: has('conv') };
   return { ...config, source: 'gguf', tiedHead, biases };
 }
 
@@ -136,7 +136,7 @@ function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): 
   const { names: saved = {} } = target.family;
   const gguf = target.source === 'gguf';
   const hasChoice = weights.some(({ place }) => place.endsWith('.choiceBias.weight'));
-  if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : 'mlp.gate.e_score_correction_bias');
+  if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : (saved.choiceBias ?? 'mlp.gate.e_score_correction_bias'));
   const qkv = saved.qkv && (gguf ? 'attn_qkv.weight' : saved.qkv);
   const hasBias = weights.some(({ place }) => place.endsWith('.q.bias'));
   if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));

@@ -76,7 +76,8 @@ export function sessionOf(
         await sequence.run(chunk, own, now, all ? result.subarray(at * width) : result);
         if (positions) ownPositions = true;
       } catch (error) {
-        sequence.length = before; // some keys of this piece may be missing
+        // Some keys of this piece may be missing. A state may have seen some of its tokens.
+        sequence.length = config.recurrent ? 0 : before;
         throw error;
       }
       await pauseIfDue();
@@ -102,6 +103,8 @@ export function sessionOf(
       checkFree('truncate');
       if (!Number.isInteger(length) || length < 0 || length > sequence.length)
         refuse('RANGE', 'truncate: length', `an integer in [0, length=${sequence.length}]`, length);
+      if (config.recurrent && length !== 0 && length !== sequence.length)
+        fail('UNSUPPORTED', 'truncate: length', `${statesOf(sequence.length)} Truncate to 0, and append them again.`);
       sequence.length = length;
       if (length === 0) ownPositions = false;
     },
@@ -113,6 +116,8 @@ export function sessionOf(
         const rest = `an integer in [0, ${length - from}], the number of tokens from ${from} on`;
         if (!Number.isInteger(count) || count < 0 || from + count > length)
           refuse('RANGE', 'shift: count', rest, count);
+        if (config.recurrent && count > 0)
+          fail('UNSUPPORTED', 'shift: session', `${statesOf(length)} Open a session with more context.`);
         const next = 'it was given positions of its own. Open another session.';
         if (ownPositions) fail('UNSUPPORTED', 'shift: session', next);
         await sequence.shift(from, count);
@@ -124,6 +129,11 @@ export function sessionOf(
       onClose();
     },
   };
+}
+
+/** Says why tokens of a model with states cannot be taken back. */
+function statesOf(length: number): string {
+  return `layers of this model have a state, which has seen all ${length} tokens and cannot forget one.`;
 }
 
 /** Checks positions, `[tokens]` or `[axes, tokens]`. */

@@ -9,7 +9,7 @@ export interface ModelMemory {
   readonly cacheBytesPerToken: number;
   /** The context of the session that is counted here, in tokens. */
   readonly context: number;
-  /** Keys and values of the whole context. */
+  /** Keys and values of the whole context, and the states of layers without attention. */
   readonly cacheBytes: number;
   /** Activations and logits, shared by all sessions. */
   readonly scratchBytes: number;
@@ -71,6 +71,8 @@ export interface DecoderConfig {
   /** Multi-head latent attention. RoPE rotates `rope` dimensions of q, and a key that all heads share. */
   readonly latent: LatentConfig | undefined;
   readonly experts: ExpertConfig | undefined;
+  /** The layers that have a state instead of attention. A state cannot go back to an earlier token. */
+  readonly recurrent: RecurrentConfig | undefined;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**
@@ -90,6 +92,27 @@ export interface LatentConfig {
   /** The dimensions of a head that do not rotate, and those that do. */
   readonly nope: number;
   readonly rope: number;
+}
+
+/** A layer with a state instead of keys and values: a gated short convolution, or the gated delta rule. */
+export type RecurrentConfig = ShortConvConfig | DeltaConfig;
+
+/** The short convolutions of LFM2. */
+export interface ShortConvConfig {
+  readonly kind: 'conv';
+  /** The number of tokens that a token's sum is over, itself included. */
+  readonly width: number;
+}
+
+/** The gated delta rule of Qwen3-Next, behind a convolution of q, k and v. */
+export interface DeltaConfig {
+  readonly kind: 'delta';
+  readonly width: number;
+  /** The heads of q and k, and of v, and their sizes. */
+  readonly keyHeads: number;
+  readonly heads: number;
+  readonly keyDim: number;
+  readonly valueDim: number;
 }
 
 /** The experts of a model. */
@@ -112,6 +135,8 @@ export interface LayerConfig {
   readonly rope: RopeSpec | undefined;
   /** The number of tokens that a token sees, including itself; undefined for all. */
   readonly window: number | undefined;
+  /** Whether the layer has no attention, but what {@link DecoderConfig.recurrent} says. */
+  readonly recurrent?: boolean;
 }
 
 /** Options of {@link Session.append}. */
@@ -144,7 +169,12 @@ export interface Session {
    *   is appended; UNSUPPORTED while another append or shift is running. The signal's reason when it aborts
    */
   append(tokens: readonly number[] | Int32Array, options?: AppendOptions): Promise<Float32Array>;
-  /** Removes all tokens from `length` on. @throws {RopewalkError} RANGE for more tokens than there are */
+  /**
+   * Removes all tokens from `length` on.
+   *
+   * @throws {RopewalkError} RANGE for more tokens than there are; UNSUPPORTED for an earlier token than the last, but
+   *   not the first, of a model whose layers have states
+   */
   truncate(length: number): void;
   /**
    * Drops tokens [from, from + count), and moves the later ones back by `count` with their keys rotated back (K-shift).
@@ -152,7 +182,7 @@ export interface Session {
    * The result differs from a fresh run over the remaining tokens: above the first layer, keys and values have already
    * seen the dropped tokens. The keys of the first layer are those of a fresh run, up to rounding.
    *
-   * @throws {RopewalkError} RANGE for tokens that are not there
+   * @throws {RopewalkError} RANGE for tokens that are not there; UNSUPPORTED for a model whose layers have states
    */
   shift(from: number, count: number): Promise<void>;
   dispose(): void;

@@ -78,7 +78,7 @@ export interface PackedSpan {
 
 /**
  * The lengths that shapes consist of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q
- * all query heads, o all heads' values, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
+ * all query heads, o all heads' values, taps the width of a convolution, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
  * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
@@ -94,6 +94,8 @@ interface Row {
   readonly bias?: BiasGroup | 'norm' | 'experts';
   /** Default: the first dimension. */
   readonly biasShape?: readonly Length[];
+  /** The shape in HuggingFace's files, where it is another. */
+  readonly stored?: readonly Length[];
 }
 
 type Lengths = readonly Length[];
@@ -125,6 +127,12 @@ const LAYER = {
   kNorm: row('self_attn.k_norm.weight', 'attn_k_norm.weight', ['d']),
   sinks: row('self_attn.sinks', 'attn_sinks.weight', ['n']),
   output: row('self_attn.o_proj.weight', 'attn_output.weight', ['h', 'o'], 'output'),
+  convIn: row('conv.in_proj.weight', 'shortconv.in_proj.weight', ['threeH', 'h'], 'conv'),
+  conv: {
+    ...row('conv.conv.weight', 'shortconv.conv.weight', ['h', 'taps'], 'conv'),
+    stored: ['h', 'one', 'taps'],
+  },
+  convOut: row('conv.out_proj.weight', 'shortconv.out_proj.weight', ['h', 'h'], 'conv'),
   attentionPostNorm: row('', 'post_attention_norm.weight', ['h']),
   mlpNorm: row('post_attention_layernorm.weight', 'ffn_norm.weight', ['h'], 'norm'),
   gate: row('mlp.gate_proj.weight', 'ffn_gate.weight', ['f', 'h'], 'mlp'),
@@ -181,6 +189,8 @@ function lengthsOf(config: DecoderConfig) {
     one: 1,
     c,
     p,
+    threeH: 3 * h,
+    taps: config.recurrent?.width ?? 0,
     cq: latent?.queryRank ?? 0,
     cAndRope: c + (latent?.rope ?? 0),
     keysAndValues: n * (p + dv),
@@ -188,26 +198,14 @@ function lengthsOf(config: DecoderConfig) {
 }
 
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
-function partsOf(
-  { family, source, latent, parallel, qkNorm, experts }: DecoderConfig,
-  layer: number,
-  stored: (part: Part) => boolean,
-): Part[] {
+function partsOf(config: DecoderConfig, layer: number, stored: (part: Part) => boolean): Part[] {
+  const { family, source, parallel, experts } = config;
   const before = family.blockNorms !== 'after';
   const after = family.blockNorms !== undefined;
   const parts: Part[] = [];
   if (before) parts.push('attentionNorm');
-  if (!latent) parts.push('q', 'k', 'v');
-  else {
-    if (latent.queryRank === undefined) parts.push('q');
-    else parts.push('qA', 'qANorm', 'qB');
-    parts.push('kvA', 'kvANorm');
-    if (stored('kB')) parts.push('kB', 'vB');
-    else parts.push('kvB');
-  }
-  if (qkNorm) parts.push('qNorm', 'kNorm');
-  if (family.sinks) parts.push('sinks');
-  parts.push('output');
+  if (config.layers(config.maxContext)[layer]!.recurrent) parts.push('convIn', 'conv', 'convOut');
+  else parts.push(...attentionParts(config, stored));
   if (after) parts.push('attentionPostNorm');
   if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
   if (!experts?.layers[layer]) {
@@ -226,6 +224,22 @@ function partsOf(
     }
   }
   if (after) parts.push('mlpPostNorm');
+  return parts;
+}
+
+function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part: Part) => boolean): Part[] {
+  const parts: Part[] = [];
+  if (!latent) parts.push('q', 'k', 'v');
+  else {
+    if (latent.queryRank === undefined) parts.push('q');
+    else parts.push('qA', 'qANorm', 'qB');
+    parts.push('kvA', 'kvANorm');
+    if (stored('kB')) parts.push('kB', 'vB');
+    else parts.push('kvB');
+  }
+  if (qkNorm) parts.push('qNorm', 'kNorm');
+  if (family.sinks) parts.push('sinks');
+  parts.push('output');
   return parts;
 }
 
@@ -377,8 +391,8 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
     const pieces = turns
       ? codesAndScales(name, shape, turns)
-      : (rows?.(shape.slice(1), false) ?? piecesOf(name, shape));
-    needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne, turns });
+      : (rows?.(shape.slice(1), false) ?? piecesOf(name, (!gguf && row.stored?.map((one) => lengths[one])) || shape));
+    needs.push({ place: `${place}.weight`, shape, pieces, plain: /\.(kvB|conv)$/.test(place), lessOne, turns });
     const biases = hasBias(config, row.bias);
     if (!biases) return;
     const biasShape = (row.biasShape ?? row.shape.slice(0, 1)).map((length) => lengths[length]);

@@ -132,7 +132,7 @@ describe('config.json', () => {
       normEps: 1e-5,
       maxContext: 131072,
       tiedHead: true,
-      biases: { qkv: false, output: false, mlp: false },
+      biases: { qkv: false, output: false, mlp: false, conv: false },
       qkNorm: false,
       parallel: false,
       attentionScale: 1 / 8,
@@ -144,6 +144,7 @@ describe('config.json', () => {
       temperature: undefined,
       latent: undefined,
       experts: undefined,
+      recurrent: undefined,
       bosToken: 128000,
       eosTokens: [128001, 128008, 128009],
     });
@@ -158,7 +159,7 @@ describe('config.json', () => {
   test('Qwen2.5-0.5B: biases of q, k and v, no window, although the file has a number', () => {
     const config = configFromJson(QWEN2_5_0_5B);
     assert.equal(config.headDim, 64);
-    assert.deepEqual([config.biases, config.qkNorm], [{ qkv: true, output: false, mlp: false }, false]);
+    assert.deepEqual([config.biases, config.qkNorm], [{ qkv: true, output: false, mlp: false, conv: false }, false]);
     assert.deepEqual(config.eosTokens, [151645]);
     assert.ok(windowsOf(config).every((window) => window === undefined));
   });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { parseGguf, parseNpy } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec, type Ropewalk, RopewalkError, ropewalk } from 'ropewalk';
+import { goldenFamilies } from '../../../test/support/family-vectors.js';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { HF_FAMILIES as NAMES } from '../../../test/support/huggingface-folder.js';
 import { kernelSequence } from '../../../test/support/kernel-sequence.js';
@@ -42,6 +43,29 @@ function rotatedBack(key: Float32Array, { rope, count, rank }: { rope: RopeSpec;
   }
   return out;
 }
+
+test('a latent cache in f16 moves logits as little as another cache, but where it changes the choice of experts', async () => {
+  const [vector] = goldenFamilies().filter(({ name }) => name === 'deepseek2-lite-scale');
+  const model = await loadModelFile(vector!.gguf, { backend: rw, tokenizer });
+  const tokens = Array.from(vector!.array('tokens')!);
+  const run = async (cacheDtype: 'f32' | 'f16'): Promise<Float32Array> => {
+    const session = model.openSession({ cacheDtype });
+    const all = await session.append(tokens, { logits: 'all' });
+    session.dispose();
+    return all;
+  };
+  const [f32, f16] = [await run('f32'), await run('f16')];
+  const off = tokens.map((_token, n) => {
+    const rows = [f32, f16].map((all) => all.subarray(n * vector!.vocab, (n + 1) * vector!.vocab));
+    return rows[0]!.reduce((most, value, at) => Math.max(most, Math.abs(value - rows[1]![at]!)), 0);
+  });
+  // f16 has 2^-11, and what it moves grows a few times on the way. The seventh token takes another expert.
+  assert.deepEqual(
+    off.flatMap((worst, n) => (worst > 16 * 2 ** -11 * 3 ? [n] : [])),
+    [6],
+  );
+  model.dispose();
+});
 
 describe('K-shift in every kind of layer', () => {
   for (const name of NAMES) {

@@ -16,7 +16,7 @@ import { mustRefuseOrReturn } from '../../../test/support/fuzz.js';
 import { drawn } from '../../../test/support/size.js';
 import { golden, metadata, pieces, unigram } from '../../../test/support/vocabularies.js';
 import { readCharsmap } from '../src/charsmap.js';
-import { tokenizerFromGguf } from '../src/gguf-vocabulary.js';
+import { PRE_TOKENIZERS, preTokenizerStep, tokenizerFromGguf } from '../src/gguf-vocabulary.js';
 import { cutterOf } from '../src/safe-cuts.js';
 import { AddedFinder } from '../src/tokenizer.js';
 import { tokenizerFromJson } from '../src/tokenizer-json.js';
@@ -111,6 +111,26 @@ describe('byte-level BPE: golden', () => {
     ];
     assert.equal(new Set(kinds.map(of)).size, kinds.length);
   });
+});
+
+test('Unicode spaces before the letters of DeepSeek, as llama.cpp b11434 cuts them (unicode_regex_split)', () => {
+  const cut = (pre: string, text: string): string[] => {
+    const row = PRE_TOKENIZERS.find(([names]) => names === pre)![1];
+    const { pretokenizers } = preTokenizerStep(row);
+    const pre_tokenizer = { type: 'Sequence', pretokenizers: pretokenizers.slice(0, -1) };
+    return readSteps(new Fields({ pre_tokenizer }, 'pre')).split(text, 0);
+  };
+  // Pieces are divided by a bar.
+  const rows: [text: string, llm: string, coder: string][] = [
+    ['3\u3000Ж', '3|\u3000Ж', '3|\u3000Ж'],
+    ['½\u2003=？漢«', '½|\u2003=？|漢|«', '½|\u2003=|？|漢|«'],
+    ['—\u2028ア⁂', '—|\u2028|ア⁂', '—|\u2028|ア|⁂'],
+    ['\u3000。”._', '\u3000|。”|._', '\u3000|。”|._'],
+    ['~\u2003\u2028»ア', '~|\u2003\u2028»|ア', '~\u2003|\u2028»|ア'],
+    ['가\u2003a', '가|\u2003a', '가|\u2003a'],
+  ];
+  for (const [text, llm, coder] of rows)
+    assert.deepEqual([cut('deepseek-llm', text), cut('deepseek-coder', text)], [llm.split('|'), coder.split('|')]);
 });
 
 describe("steps of tokenizer.json: HuggingFace's own program", () => {

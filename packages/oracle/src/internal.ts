@@ -1,6 +1,7 @@
 /** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 export { readManifest, readNpy } from './folder.js';
 export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
+export { boundAboutStored, planErrors } from './golden/bounds.js';
 export { bindGolden, GOLDEN_OPS } from './golden/case.js';
 export { type Chosen, GOLDEN_DIALECTS, positionsFor } from './golden/choose.js';
 export { formatManifest, GOLDEN_FORMS, type GoldenEntry, type GoldenForm } from './golden/manifest.js';

@@ -24,9 +24,10 @@ export { bf16FromNumber, f16FromNumber, numberFromBf16, numberFromF16 } from './
 export { Tensor, type TensorOptions, type TensorStorage, tensorFrom, zeros } from './core/tensor.js';
 export { planAdd } from './ops/add.js';
 export { planArgmax } from './ops/argmax.js';
-
+export { type CausalConvOptions, planCausalConv } from './ops/causal-conv.js';
 export { planEmbedding } from './ops/embedding.js';
 export { type ExpertLinearOptions, planExpertLinear } from './ops/expert-linear.js';
+export { type GatedDeltaGates, type GatedDeltaOptions, planGatedDelta } from './ops/gated-delta.js';
 export { type GeluOptions, planGeglu, planGelu } from './ops/gelu.js';
 export { planLayerNorm } from './ops/layer-norm.js';
 export { type LinearOptions, planLinear } from './ops/linear.js';

@@ -61,8 +61,10 @@ export {
   ranges,
   systemSentence,
 } from './core/text.js';
+export type { CausalConvPlan } from './ops/causal-conv.js';
 export { checkApart, checkDims, checkDtype, checkOutput, isHalf } from './ops/checks.js';
 export type { ExpertLinearPlan } from './ops/expert-linear.js';
+export type { GatedDeltaPlan } from './ops/gated-delta.js';
 export type { GegluPlan } from './ops/gelu.js';
 export type { LayerNormPlan } from './ops/layer-norm.js';
 export { ACTIVATIONS, type Activations, type LinearPlan } from './ops/linear.js';

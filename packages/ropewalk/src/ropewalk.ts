@@ -9,9 +9,11 @@ import type { NestedNumbers } from './core/nested.js';
 import { checkTensor, Tensor, type TensorFromOptions, tensorFrom } from './core/tensor.js';
 import { planAdd } from './ops/add.js';
 import { planArgmax } from './ops/argmax.js';
+import { type CausalConvOptions, planCausalConv } from './ops/causal-conv.js';
 import { checkFloat, isPlan, type StoredCacheDtype, type StoredDtype } from './ops/checks.js';
 import { planEmbedding } from './ops/embedding.js';
 import { type ExpertLinearOptions, planExpertLinear } from './ops/expert-linear.js';
+import { type GatedDeltaGates, type GatedDeltaOptions, planGatedDelta } from './ops/gated-delta.js';
 import { type GeluOptions, planGeglu, planGelu } from './ops/gelu.js';
 import { planLayerNorm } from './ops/layer-norm.js';
 import { type LinearOptions, planLinear } from './ops/linear.js';
@@ -409,6 +411,52 @@ export class Ropewalk implements Runner {
     const shape = q.shape.length === 0 ? [] : q.shape.with(-1, v.shape.at(-1) ?? 0);
     const { out: given, ...how } = readOptions(options, 'self_attention: options');
     return this.#into(given, q.dtype, shape, (out) => planSelfAttention(q, k, v, out, how));
+  }
+
+  /**
+   * Convolves each channel over the last tokens: `y[t] = act(bias + Σ weight[·, j] · u[t − width + 1 + j]) · after[t]`
+   * with `u = before · x`.
+   *
+   * @param x - `[tokens, channels]`, any float dtype
+   * @param weight - `[channels, width]`, in x's dtype, or f16 or bf16 where x is f32
+   * @param state - `[width − 1, channels]`, dense, f32, or f64 where x is f64: the rows of u before these, which
+   *   becomes the last ones
+   * @param options - bias `[channels]`, before and after `[tokens, channels]`, activation `silu`, fresh (the state
+   *   counts as zeros)
+   */
+  causalConv<D extends FloatDtype>(
+    x: Tensor<D>,
+    weight: Tensor<NoInfer<StoredDtype<D>>>,
+    state: Tensor<'f32' | 'f64'>,
+    options: OutOption<NoInfer<D>> & CausalConvOptions = {},
+  ): Tensor<D> {
+    checkTensor(x, 'causal_conv: x');
+    const { out: given, ...how } = readOptions(options, 'causal_conv: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planCausalConv(x, weight, state, out, how));
+  }
+
+  /**
+   * Runs the gated delta rule, linear attention whose state forgets and corrects itself: for each head and token `S ←
+   * γ·S; S ← S + k ⊗ (σ(beta) · (v − Sᵀk)); y = scale · Sᵀq`.
+   *
+   * @param q - `[tokens, keyHeads, d]`, any float dtype; it and k are divided by the root of their sum of squares
+   * @param k - same shape and dtype
+   * @param v - `[tokens, heads, dv]`, same dtype
+   * @param gates - decay and beta `[tokens, heads]`, rate and bias `[heads]`: γ = exp(rate · softplus(decay + bias))
+   * @param state - `[heads, d, dv]`, dense, f32, or f64 where q is f64: S, which is read and written
+   * @param options - `eps` has no default; scale (default 1/√d), heads (`grouped` or `tiled`), fresh; `out` like v
+   */
+  gatedDelta<D extends FloatDtype>(
+    q: Tensor<D>,
+    k: Tensor<NoInfer<D>>,
+    v: Tensor<NoInfer<D>>,
+    gates: GatedDeltaGates,
+    state: Tensor<'f32' | 'f64'>,
+    options: OutOption<NoInfer<D>> & GatedDeltaOptions,
+  ): Tensor<D> {
+    checkTensor(v, 'gated_delta: v');
+    const { out: given, ...how } = readOptions(options, 'gated_delta: options');
+    return this.#into(given, v.dtype as D, v.shape, (out) => planGatedDelta(q, k, v, gates, state, out, how));
   }
 
   /**

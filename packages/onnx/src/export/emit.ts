@@ -10,7 +10,7 @@
  */
 import type { BlockTensor, FloatDtype, OpPlan } from 'ropewalk';
 import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
-import { checkPlan, refuse, walk } from 'ropewalk/backend';
+import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import type { OptionNames } from 'ropewalk/internal';
 import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
 import { GraphBuilder } from './builder.js';
@@ -46,8 +46,8 @@ const NAMES: OptionNames<EmitOptions> = {
  * Inputs and outputs by operator: add a, b → out; swiglu and geglu gate, up → out; gelu x → out; scale x, factor → out;
  * rms_norm x, weight → out; layer_norm x, weight, bias → out; linear x, weight, bias → out; self_attention q, k, v,
  * sinks → out; route logits, bias → indices, weights; expert_linear x, weight, indices, bias, weights → out; argmax
- * values → index, value; embedding index, weight → out; rearrange x, initial → out; rope x → out and, as the form needs
- * them, cos_cache, sin_cache, positions, weight, cache, rows. If a rope has several parts, the names of part p end in
+ * values → index, value; embedding index, weight → out; rearrange x, initial → out; causal_conv x, weight, state, bias,
+ * before, after → out, new_state; rope x → out and, as the form needs them, cos_cache, sin_cache, positions, weight, cache, rows. If a rope has several parts, the names of part p end in
  * `_p`. With `tables: 'inputs'` self_attention takes attn_mask after its tensors, if it masks.
  *
  * @param b - an empty graph
@@ -59,6 +59,7 @@ const NAMES: OptionNames<EmitOptions> = {
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
   checkPlan(plan);
+  if (!Object.hasOwn(EMITTERS, plan.op)) unknownPlan(plan as never);
   const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
   const g = new PlanGraph(b, given, computeFor(plan));
@@ -100,6 +101,8 @@ const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) 
   rearrange: emitRearrange,
   route: emitRoute,
   expert_linear: emitExpertLinear,
+  causal_conv: emitCausalConv,
+  gated_delta: () => WITHOUT_DELTA,
 };
 
 function emitAdd(g: PlanGraph, { a, b, out }: Plan<'add'>): undefined {
@@ -253,6 +256,35 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
     y = b.add('ReduceSum', [b.add('Mul', [y, factors]), integers('chosen', [1])], { keepdims: 0 });
   }
   g.round(y, 'out', out);
+}
+
+/** ONNX has LinearAttention from opset 27 on, which runtimes do not run yet. */
+const WITHOUT_DELTA = 'the gated delta rule goes token by token, and there is no graph for it yet';
+
+/** Adds up the columns of the weight times shifted rows: Conv would need the transposes of all of them. */
+function emitCausalConv(g: PlanGraph, plan: Plan<'causal_conv'>): undefined {
+  const { b, compute } = g;
+  const { x, weight, state, bias, before, after, silu, fresh, out } = plan;
+  const [tokens, channels] = x.shape as [number, number];
+  const width = weight.shape[1]!;
+  const slice = (value: string, axis: number, from: number, to: number): string =>
+    b.add('Slice', [value, ...[[from], [to], [axis]].map((one) => b.integers('range', one))]);
+  let now = g.wide('x', x);
+  const weights = g.wide('weight', weight);
+  const past = fresh ? b.constant('zeros', zeros(compute, state.shape)) : g.wide('state', state);
+  const shift = bias && g.wide('bias', bias);
+  if (before) now = b.add('Mul', [now, g.wide('before', before)]);
+  const rows = width === 1 ? now : b.add('Concat', [past, now], { axis: 0 });
+  let sum = shift;
+  for (let j = 0; j < width; j++) {
+    const column = b.add('Reshape', [slice(weights, 1, j, j + 1), b.integers('shape', [1, channels])]);
+    const term = b.add('Mul', [slice(rows, 0, j, j + tokens), column]);
+    sum = sum === undefined ? term : b.add('Add', [sum, term]);
+  }
+  if (silu) sum = b.add('Mul', [sum!, b.add('Sigmoid', [sum!])]);
+  if (after) sum = b.add('Mul', [sum!, g.wide('after', after)]);
+  g.round(sum!, 'out', out);
+  g.round(slice(rows, 0, tokens, tokens + width - 1), 'new_state', state);
 }
 
 function emitArgmax(g: PlanGraph, { values, outIndex, outValue }: Plan<'argmax'>): undefined {

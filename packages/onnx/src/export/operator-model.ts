@@ -9,8 +9,10 @@ import {
   isFloat,
   planAdd,
   planArgmax,
+  planCausalConv,
   planEmbedding,
   planExpertLinear,
+  planGatedDelta,
   planGeglu,
   planGelu,
   planLayerNorm,
@@ -57,6 +59,8 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   self_attention: 'BATCH,SEQ,TOTAL,HEADS,KV_HEADS,HEAD_DIM',
   route: 'TOKENS,EXPERTS,CHOSEN',
   expert_linear: 'TOKENS,CHOSEN,EXPERTS,N,K',
+  causal_conv: 'TOKENS,CHANNELS,WIDTH',
+  gated_delta: 'TOKENS,KEY_HEADS,HEADS,D,DV',
 };
 
 /** An operator and its sizes. */
@@ -69,7 +73,7 @@ export interface OperatorModelOptions {
   readonly dtype?: FloatDtype;
   /** linear, expert_linear and embedding: f32, f16, bf16, f64, q8_0 or q4_0. Default: the dtype of the data. */
   readonly weights?: string;
-  /** linear, expert_linear, layer_norm and route: adds a bias. */
+  /** linear, expert_linear, layer_norm, route and causal_conv: adds a bias. */
   readonly bias?: boolean;
   /** rms_norm and layer_norm: the epsilon. Default: 1e-6 and 1e-5. */
   readonly eps?: number;
@@ -210,6 +214,24 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
         groups,
         normalize,
       });
+    }
+    case 'causal_conv': {
+      const [tokens, channels, width] = sizes(3) as [number, number, number];
+      const x = [tokens, channels];
+      const state = shapeOnly(dtype === 'f64' ? 'f64' : 'f32', [Math.max(0, width - 1), channels]);
+      const bias = given.bias ? tensor([channels]) : undefined;
+      return planCausalConv(tensor(x), tensor([channels, width]), state, tensor(x), { bias });
+    }
+    case 'gated_delta': {
+      const [tokens, keyHeads, heads, d, dv] = sizes(5) as [number, number, number, number, number];
+      const [q, v, gate] = [
+        [tokens, keyHeads, d],
+        [tokens, heads, dv],
+        [tokens, heads],
+      ];
+      const gates = { decay: tensor(gate), beta: tensor(gate), rate: tensor([heads]), bias: tensor([heads]) };
+      const state = shapeOnly(dtype === 'f64' ? 'f64' : 'f32', [heads, d, dv]);
+      return planGatedDelta(tensor(q), tensor(q), tensor(v), gates, state, tensor(v), { eps: 1e-6 });
     }
     case 'expert_linear': {
       const [tokens, chosen, experts, n, k] = sizes(5) as [number, number, number, number, number];

@@ -40,6 +40,7 @@ import {
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { bindGolden, FORMULA_OF, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
+import { convErrors, deltaErrors, STEP_UNITS } from './recurrent-bounds.js';
 
 /** Marks an element that is copied, and so has no error. */
 const COPIED = -1;
@@ -188,6 +189,10 @@ export function planErrors(
     case 'embedding':
     case 'rearrange':
       return new Map();
+    case 'causal_conv':
+      return convErrors(plan, u);
+    case 'gated_delta':
+      return deltaErrors(plan, u);
     case 'expert_linear':
       return new Map([['out', dotErrors(plan, u)]]);
     case 'route': // the indices are exact
@@ -436,6 +441,8 @@ export const FORMULAS = {
     'Error analysis of f32 scores with exponentials within 4 units of the last place, then one rounding to the output.',
   gate: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
   gelu: 'Error analysis with an f32 erf or tanh within 4 units of the last place, then one rounding to the output.',
+  conv: 'Error analysis of f32 sums of products in any order, and of a sigmoid, then one rounding to the output.',
+  delta: 'Running error analysis of the state in f32, then one rounding to the output.',
   scale:
     'One f32 product by a rounded factor, and a tanh within 4 units of the last place, then one rounding to the output.',
   layer_norm: 'Error analysis of f32 sums in any order for mean and variance, then one rounding to the output.',
@@ -478,6 +485,8 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FORMULAS): Record<stri
     scale: { units: 2, ...(c.attributes.softcap === undefined ? {} : { cap_units: CAP_UNITS }) },
     layer_norm: { units: width('weight') / 2 + NORM_UNITS, mean_units: width('weight') },
     route: { score_units: SCORE_UNITS },
+    conv: { units: width('weight') + 4, gate_units: c.attributes.activation === undefined ? 0 : STEP_UNITS },
+    delta: { sum_units: 2 * width('q') + 18, step_units: STEP_UNITS },
     sum: { units: 1 },
     bits: {},
   }[formula];

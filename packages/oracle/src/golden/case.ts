@@ -19,8 +19,10 @@ import {
   type OpPlan,
   planAdd,
   planArgmax,
+  planCausalConv,
   planEmbedding,
   planExpertLinear,
+  planGatedDelta,
   planGeglu,
   planGelu,
   planLayerNorm,
@@ -135,8 +137,10 @@ export const FORMULA_OF = {
   rope: 'rotation',
   add: 'sum',
   argmax: 'bits',
+  causal_conv: 'conv',
   embedding: 'bits',
   expert_linear: 'dot',
+  gated_delta: 'delta',
   geglu: 'gelu',
   gelu: 'gelu',
   layer_norm: 'layer_norm',
@@ -212,6 +216,7 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
   const attributes = new Fields(c.attributes, where);
   const approximate = (): GeluOptions['approximate'] =>
     attributes.has('approximate') ? attributes.oneOf('approximate', ['none', 'tanh']) : undefined;
+  const stateFrom = () => outputFrom('new_state', 'state') as Tensor<'f32' | 'f64'>;
   switch (c.op) {
     case 'add':
       return planAdd(input('a'), input('b'), output('c', 'a'));
@@ -267,6 +272,23 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
         },
         normalize: attributes.optionalFlag('normalize'),
         scale: attributes.optionalNumber('scale'),
+      });
+    }
+    case 'causal_conv':
+      return planCausalConv(input('x'), input('weight'), stateFrom(), output('out', 'x'), {
+        bias: optional('bias'),
+        before: optional('before'),
+        after: optional('after'),
+        activation: attributes.has('activation') ? attributes.oneOf('activation', ['silu']) : undefined,
+        fresh: attributes.optionalFlag('fresh'),
+      });
+    case 'gated_delta': {
+      const gates = { decay: input('decay'), rate: input('rate'), bias: input('bias'), beta: input('beta') };
+      return planGatedDelta(input('q'), input('k'), input('v'), gates, stateFrom(), output('out', 'v'), {
+        eps: attributes.number('eps'),
+        scale: attributes.optionalNumber('scale'),
+        heads: attributes.has('heads') ? attributes.oneOf('heads', ['grouped', 'tiled']) : undefined,
+        fresh: attributes.optionalFlag('fresh'),
       });
     }
     case 'expert_linear': {

@@ -56,6 +56,20 @@ function weights(dtype: FloatDtype, shape: readonly number[]): Filler {
   return uniform(dtype, shape, -size, size);
 }
 
+/** Draws the inputs of the gated delta rule: [tokens, keyHeads, heads, d, dv]. */
+function delta(dtype: FloatDtype, [tokens, keyHeads, heads, d, dv]: readonly [number, number, number, number, number]) {
+  return {
+    q: activations(dtype, [tokens, keyHeads, d]),
+    k: activations(dtype, [tokens, keyHeads, d]),
+    v: activations(dtype, [tokens, heads, dv]),
+    decay: activations(dtype, [tokens, heads]),
+    rate: uniform(dtype, [heads], -2, -0.1),
+    bias: uniform(dtype, [heads], -1, 1),
+    beta: activations(dtype, [tokens, heads]),
+    state: activations('f32', [heads, d, dv]),
+  };
+}
+
 /** Draws rows of evenly spaced numbers in [-4, 4), so that no rounding changes which are the largest. */
 function spaced(dtype: FloatDtype, shape: readonly number[]): Filler {
   return (random) => {
@@ -218,6 +232,44 @@ const DEFINITIONS: Readonly<
       inputs: { values: distinct('f16', [2, 2, 96]) },
     },
   },
+  causal_conv: {
+    'conv-lfm2': {
+      about: "LFM2's short convolution: three rows, gates before and after, a state.",
+      separates: [
+        'the last column for the token itself | the first',
+        'the gate before the sum | after',
+        'state | zeros',
+      ],
+      inputs: {
+        x: activations('f32', [5, 96]),
+        weight: weights('f32', [96, 3]),
+        state: activations('f32', [2, 96]),
+        before: activations('f32', [5, 96]),
+        after: activations('f32', [5, 96]),
+      },
+    },
+    'conv-silu-bf16': {
+      about: 'Four rows, SiLU and a bias, bf16, fewer tokens than rows of the state.',
+      separates: ['SiLU | none', 'bias before SiLU | after', 'the state moves by the tokens | is replaced'],
+      attributes: { activation: 'silu' },
+      inputs: {
+        x: activations('bf16', [2, 68]),
+        weight: weights('bf16', [68, 4]),
+        state: activations('f32', [3, 68]),
+        bias: uniform('bf16', [68], -0.5, 0.5),
+      },
+    },
+    'conv-fresh': {
+      about: 'A sequence that starts: the state counts as zeros.',
+      separates: ['zeros | the state'],
+      attributes: { activation: 'silu', fresh: true },
+      inputs: {
+        x: activations('f32', [2, 10]),
+        weight: weights('f32', [10, 4]),
+        state: activations('f32', [3, 10]),
+      },
+    },
+  },
   embedding: {
     'embedding-rows': {
       about: 'The first, the last and repeated rows of an f16 table whose elements are any bits.',
@@ -275,6 +327,25 @@ const DEFINITIONS: Readonly<
         indices: () => integerTensor('i32', [1, 2], [5, 2]),
         weights: uniform('f32', [1, 2], 0.1, 1.5),
       },
+    },
+  },
+  gated_delta: {
+    'delta-qwen3-next': {
+      about: 'Two heads of k for four of v, a state: Qwen3-Next.',
+      separates: [
+        'key head ⌊h / 2⌋ | h mod 2',
+        'the correction by the decayed state | by the old one',
+        'q and k of length 1 | as they are',
+        'output of the new state | of the old one',
+      ],
+      attributes: { eps: 1e-6 },
+      inputs: delta('f32', [6, 2, 4, 16, 12]),
+    },
+    'delta-tiled-f16': {
+      about: 'Heads of k in turns, as GGUF files of Qwen3.5 have them, f16, a sequence that starts.',
+      separates: ['key head h mod 3 | ⌊h / 2⌋', 'zeros | the state'],
+      attributes: { eps: 1e-6, heads: 'tiled', fresh: true, scale: 1 },
+      inputs: delta('f16', [3, 3, 6, 10, 7]),
     },
   },
   geglu: {

@@ -46,7 +46,7 @@ function tooWide(plan: OpPlan): string | undefined {
     const factor = typeof plan.factor === 'number' ? plan.factor : 0;
     return fitsF32(factor) && fitsF32(plan.softcap ?? 0) ? undefined : 'the factor or the softcap';
   }
-  if (plan.op === 'route' && !fitsF32(plan.scale)) return 'the scale';
+  if ((plan.op === 'route' || plan.op === 'gated_delta') && !fitsF32(plan.scale)) return 'the scale';
   if (plan.op === 'swiglu' && !(fitsF32(plan.limit ?? 0) && fitsF32(plan.alpha) && fitsF32(plan.offset)))
     return 'the limit, alpha or offset';
   return undefined;
@@ -57,7 +57,7 @@ const LARGEST_EPS = 2 ** 100;
 
 /** Makes no arrays and iterates by index, because in a decoding step the checks take half the time. */
 function largestEps(plan: OpPlan): number {
-  let largest = plan.op === 'rms_norm' || plan.op === 'layer_norm' ? plan.eps : 0;
+  let largest = plan.op === 'rms_norm' || plan.op === 'layer_norm' || plan.op === 'gated_delta' ? plan.eps : 0;
   if (plan.op !== 'rope') return largest;
   const { parts } = plan;
   for (let p = 0; p < parts.length; p++) largest = Math.max(largest, parts[p]!.norm?.eps ?? 0);

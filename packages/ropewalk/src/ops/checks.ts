@@ -94,6 +94,16 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
   if (!same) refuse('SHAPE', where, `shape [${wanted}]`, shape);
 }
 
+/**
+ * Checks the state that an operator carries from call to call: dense, and f32, or f64 beside f64.
+ *
+ * @throws {RopewalkError} DTYPE or SHAPE
+ */
+export function checkState(state: Tensor, where: string, beside: FloatDtype): asserts state is Tensor<'f32' | 'f64'> {
+  checkDtype(state, where, beside === 'f64' ? 'f64' : 'f32');
+  if (!state.isContiguous()) refuse('SHAPE', where, 'a dense tensor', `strides [${state.strides}]`);
+}
+
 /** Checks that an output can be written: its elements are distinct. @throws {RopewalkError} ALIAS */
 export function checkOutput(out: Tensor, where: string): void {
   if (!selfOverlaps(out)) return;

@@ -2,9 +2,11 @@
 import { refuse } from '../core/errors.js';
 import type { AddPlan } from './add.js';
 import type { ArgmaxPlan } from './argmax.js';
+import type { CausalConvPlan } from './causal-conv.js';
 import { isPlan } from './checks.js';
 import type { EmbeddingPlan } from './embedding.js';
 import type { ExpertLinearPlan } from './expert-linear.js';
+import type { GatedDeltaPlan } from './gated-delta.js';
 import type { GegluPlan, GeluPlan } from './gelu.js';
 import type { LayerNormPlan } from './layer-norm.js';
 import type { LinearPlan } from './linear.js';
@@ -20,8 +22,10 @@ import type { SwigluPlan } from './swiglu.js';
 export type OpPlan =
   | AddPlan
   | ArgmaxPlan
+  | CausalConvPlan
   | EmbeddingPlan
   | ExpertLinearPlan
+  | GatedDeltaPlan
   | GegluPlan
   | GeluPlan
   | LayerNormPlan

@@ -14,6 +14,7 @@ import { embeddingReference } from './embedding.js';
 import { expertLinearReference, linearReference } from './linear.js';
 import { layerNormReference, rmsNormReference } from './norm.js';
 import { rearrangeReference } from './rearrange.js';
+import { causalConvReference, gatedDeltaReference } from './recurrent.js';
 import { ropeReference } from './rope.js';
 import { routeReference } from './route.js';
 import { selfAttentionReference } from './self-attention.js';
@@ -21,8 +22,10 @@ import { selfAttentionReference } from './self-attention.js';
 const OPERATORS: OperatorTable = {
   add: addReference,
   argmax: argmaxReference,
+  causal_conv: causalConvReference,
   embedding: embeddingReference,
   expert_linear: expertLinearReference,
+  gated_delta: gatedDeltaReference,
   geglu: gegluReference,
   gelu: geluReference,
   layer_norm: layerNormReference,

@@ -20,6 +20,7 @@ export enum Kernel {
   widenRows, packRows, splitRows, roundRows, linearFew, linearBlocks, linearMany, linearRounded,
   attentionFew, attentionMany,
   jobs, weighRows,
+  causalConv, gatedDelta,
 }
 
 /** Many jobs of one kernel as one job; each has its own arguments. Unit u is unit u % each of job u / each. */
@@ -241,6 +242,43 @@ export enum Attention {
   yBatch, ySeq, yHead, yDim,
 }
 
+/** causal_conv. A unit is a block of {@link CHANNELS} channels. */
+export enum CausalConv {
+  x, y,
+  /** Addresses, or 0. */
+  before, after, bias,
+  weight,
+  /** Address of dense f32 `[width - 1, channels]`. */
+  state,
+  /** The type of x, y, before and after. */
+  type,
+  weightType, biasType, tokens, channels, width,
+  /** Flags. */
+  silu, fresh,
+  xRow, xStride, yRow, yStride, beforeRow, beforeStride, afterRow, afterStride, weightRow, weightStride, biasStride,
+}
+
+/** gated_delta. A unit is a head. */
+export enum GatedDelta {
+  q, k, v, y,
+  /** Address of f32 `[heads, tokens, 2]`: the factor of the state, and that of a correction. */
+  gates,
+  /** Address of dense f32 `[heads, d, dv]`. */
+  state,
+  /** The type of q, k, v and y. */
+  type,
+  tokens, keyHeads, heads, d, dv,
+  /** Flags. */
+  tiled, fresh,
+  /** An f32. */
+  scale,
+  qRow, qHead, qStride, kRow, kHead, kStride, vRow, vHead, vStride, yRow, yHead, yStride,
+  /** An f64, in two words. */
+  eps, epsHigh,
+}
+
+/** The channels that a unit of causalConv computes. */
+export const CHANNELS = 64;
 /** The columns of a tile. Its rows, MR, differ between the two modules: `tileRows` in assembly/index.ts. */
 export const NR = 8;
 /** The elements of k that linearMany packs at a time: a panel of W then takes 8 KiB of the first-level cache. */

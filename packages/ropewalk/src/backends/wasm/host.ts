@@ -14,6 +14,7 @@ import { takeStorage, WasmMemory } from './memory.js';
 import { compileKernels, type Kernels } from './module.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runExpertLinear, runLinear } from './operators/linear.js';
+import { runCausalConv, runGatedDelta } from './operators/recurrent.js';
 import { runRope } from './operators/rope.js';
 import { runRoute } from './operators/route.js';
 import { runArgmax, runEmbedding, runNorm } from './operators/rows.js';
@@ -36,6 +37,8 @@ const OPERATORS: OperatorTable<[Call]> = {
   scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
+  causal_conv: runCausalConv,
+  gated_delta: runGatedDelta,
 };
 
 /** The SIMD of the module that runs, and the reasons against a faster one and more threads. */

@@ -14,6 +14,7 @@ import { type OpenDevice, openDevice } from './device.js';
 import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runExpertLinear, runLinear } from './operators/linear.js';
+import { runCausalConv, runGatedDelta } from './operators/recurrent.js';
 import { runRope } from './operators/rope.js';
 import { runArgmax, runEmbedding, runNorm, runRoute } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
@@ -35,6 +36,8 @@ const OPERATORS: OperatorTable<[Call]> = {
   scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
+  causal_conv: runCausalConv,
+  gated_delta: runGatedDelta,
 };
 
 /** The backend. Open it with {@link openWebgpu}. */

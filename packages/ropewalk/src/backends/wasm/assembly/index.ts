@@ -15,6 +15,7 @@ import {
   linearBlocks, linearFew, linearMany, linearRounded, packRows, roundRows, splitRows, weighRows, widenRows,
 } from './linear';
 import { norm } from './norm';
+import { causalConv, gatedDelta } from './recurrent';
 import { rope } from './rope';
 import { MR } from './tile';
 
@@ -41,6 +42,8 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.attentionMany: attentionMany(args, from, to, scratch); break;
     case Kernel.jobs: jobs(args, from, to, scratch); break;
     case Kernel.weighRows: weighRows(args, from, to, scratch); break;
+    case Kernel.causalConv: causalConv(args, from, to, scratch); break;
+    case Kernel.gatedDelta: gatedDelta(args, from, to, scratch); break;
   }
 }
 

@@ -1,0 +1,92 @@
+/**
+ * Runs random models that transformers 5 and 4 made and saved in f32 themselves, beside their logits in torch: whole, in
+ * steps with a cache, and at the positions of left padding.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
+import { type Ropewalk, ropewalk } from 'ropewalk';
+import { noPython, runPython } from '../../../test/support/python.js';
+import { numberTokenizer } from '../../../test/support/tiny-model.js';
+import { loadModelFolder } from '../src/node.js';
+
+/** The names of families.py. */
+const NAMES = (
+  'llama mistral mixtral qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen3 qwen3_moe qwen3_vl gemma2 gemma3 phi3 ' +
+  'phi3-longrope smollm3 cohere2 olmo2 olmo3 granite stablelm stablelm-parallel gpt_neox glm4 ministral3 deepseek_v2 ' +
+  'deepseek_v2-lite deepseek_v3 gpt_oss ernie4_5 exaone4 starcoder2'
+).split(' ');
+/**
+ * transformers 4.57 has no Ministral 3, cannot make a StableLM with norms of q and k, and scales DeepSeek V2's attention
+ * without YaRN's factor, which the model's own code and transformers 5 have.
+ */
+const ONLY_FIVE = ['ministral3', 'stablelm', 'deepseek_v2'];
+const VOCAB = 64;
+const PADDING = 2;
+const PREFILL = 5;
+
+/**
+ * The allowed distance as a share of the logits' spread. Two sums in f32 in another order are apart by 1e-6 of it, and a
+ * wrong rule by 1e-2 or more.
+ */
+const NEAR = 1e-4;
+
+function spreadOf(values: Float32Array): number {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length);
+}
+
+function near(got: Float32Array, want: Float32Array, what: string): void {
+  assert.equal(got.length, want.length, what);
+  const worst = want.reduce((most, value, n) => Math.max(most, Math.abs(value - got[n]!)), 0);
+  const share = worst / spreadOf(want);
+  assert.ok(share <= NEAR, `${what}: off by ${share} of the spread`);
+}
+
+let cpu: Ropewalk;
+for (const version of ['v5', 'v4'] as const) {
+  describe(`transformers ${version === 'v5' ? 5 : '4.57'}`, { skip: noPython }, () => {
+    const names = version === 'v5' ? NAMES : NAMES.filter((name) => !ONLY_FIVE.includes(name));
+    const folder = mkdtempSync(join(tmpdir(), 'saved-'));
+    before(async () => {
+      cpu ??= await ropewalk({ backend: 'cpu', threads: 1 });
+      const { errors } = JSON.parse(
+        runPython('saved_models.py', [folder, ...names], version)
+          .trim()
+          .split('\n')
+          .at(-1)!,
+      );
+      assert.deepEqual(errors, {});
+    });
+    after(() => {
+      rmSync(folder, { recursive: true, force: true });
+      if (version === 'v4') cpu?.dispose();
+    });
+
+    for (const name of names) {
+      test(name, async () => {
+        const array = (file: string) => parseNpy(readFileSync(join(folder, name, `${file}.npy`))).data as Float32Array;
+        const tokens = Array.from(array('tokens'));
+        const options = { backend: cpu, context: 64, tokenizer: numberTokenizer(VOCAB) };
+        const model = await loadModelFolder(join(folder, name), options);
+        const session = model.openSession();
+        try {
+          near(await session.append(tokens, { logits: 'all' }), array('plain'), 'whole');
+          session.truncate(0);
+          const steps = [await session.append(tokens.slice(0, PREFILL), { logits: 'all' })];
+          for (const token of tokens.slice(PREFILL)) steps.push(await session.append([token]));
+          near(Float32Array.from(steps.flatMap((part) => [...part])), array('cached'), 'in steps');
+          session.truncate(0);
+          const positions = tokens.map((_token, n) => PADDING + n);
+          near(await session.append(tokens, { logits: 'all', positions }), array('padded'), 'after padding');
+        } finally {
+          session.dispose();
+          model.dispose();
+        }
+      });
+    }
+  });
+}

