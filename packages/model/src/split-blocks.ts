@@ -79,6 +79,23 @@ const IQ4_XS: Factors = (b, at, scales) => {
   }
 };
 
+/** Types whose blocks q8_0 holds exactly: 32 integers of 8 bits or fewer, and one f16. */
+export const IN_Q8: ReadonlySet<string> = /* @__PURE__ */ new Set(['Q5_0', 'IQ4_NL']);
+
+/** Writes blocks of a type of {@link IN_Q8} as q8_0. A quotient is off by much less than a half; 256 is cut off. */
+export function writeQ8(type: string, piece: Uint8Array, out: Uint8Array): void {
+  const { bytes, widen } = WIDENED.get(type)!;
+  const y = new Float64Array(32);
+  for (let from = 0, to = 0; from < piece.length; from += bytes) {
+    widen(piece, from, y);
+    const d = half(piece, from);
+    const inverse = d === 0 ? 0 : 1 / d;
+    out[to++] = piece[from]!;
+    out[to++] = piece[from + 1]!;
+    for (let i = 0; i < 32; i++) out[to++] = y[i]! * inverse + 256.5;
+  }
+}
+
 function split(name: SplitFormat, bits: 4 | 8, group: 16 | 32, factors: Factors, hasOffset = false) {
   return [name, { reader: WIDENED.get(name.toUpperCase())!, bits, group, hasOffset, factors }] as const;
 }

@@ -8,6 +8,7 @@ import type { Folder } from './description.js';
 import { pauseIfDue } from './event-loop.js';
 import { fitsQ8, openPacked, type StoredTensor } from './packed.js';
 import { type QuantizedFormat, quantize } from './quantize.js';
+import { IN_Q8, writeQ8 } from './split-blocks.js';
 import { type Floats, isBlockFormat, type PackedSpan, type Span, type WeightPlan } from './weights.js';
 
 /** The progress of reading weights. */
@@ -120,6 +121,17 @@ function conversionOf({ type, held, lessOne, log = false }: WeightPlan, where: s
   const { weights, bytes, widen } = readerOf(type, lessOne, log, where);
   if (!lessOne && !log && held.toUpperCase() === type.toUpperCase())
     return { unit: bytes, held: bytes, convert: (piece) => piece };
+  if (held === 'q8_0' && IN_Q8.has(type)) {
+    const blocks = growing(Uint8Array);
+    return {
+      ...{ unit: bytes, held: BLOCK_FORMATS.q8_0.bytes },
+      convert(piece) {
+        const out = blocks((piece.length / bytes) * BLOCK_FORMATS.q8_0.bytes);
+        writeQ8(type, piece, out);
+        return out;
+      },
+    };
+  }
   const floats = growing(Float32Array);
   const widened = (piece: Uint8Array): Float32Array => {
     const numbers = floats((piece.length / bytes) * weights);

@@ -6,7 +6,7 @@ import { WIDENED } from './dequantize.js';
 import type { BiasGroup } from './families.js';
 import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
-import type { SplitFormat } from './split-blocks.js';
+import { IN_Q8, type SplitFormat } from './split-blocks.js';
 import type { DecoderConfig, DeltaConfig, RecurrentConfig } from './types.js';
 
 /** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
@@ -638,7 +638,8 @@ function planOf(
   // Vectors in blocks are small: they become f32, like norms and biases.
   const matrix = shape.length >= 2;
   const fits = packed[0] && formats.includes('q8_0') && packed.every((one) => fitsQ8(one!.tensor, shape.at(-1)!));
-  const named = fits ? 'Q8_0' : type;
+  const kept = formats.some((name) => name.toUpperCase() === type);
+  const named = fits || (IN_Q8.has(type) && !kept) ? 'Q8_0' : type;
   const blocks = matrix && !mustWiden ? formats.find((name) => name.toUpperCase() === named) : undefined;
   const canRound = matrix && !mustWiden && /(?<!norm|router)\.weight$/i.test(place);
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;

@@ -7,9 +7,10 @@ import { fileURLToPath } from 'node:url';
 import { parseSafetensors, type SafetensorsTensor } from '@ropewalk/formats';
 import { loadModel } from '@ropewalk/model';
 import { numberFromF16 } from 'ropewalk';
-import { WIDEN_BLOCK } from 'ropewalk/internal';
+import { randomFrom, WIDEN_BLOCK } from 'ropewalk/internal';
+import { mixTypes } from '../../../test/support/mixed-types.js';
 import { safetensorsOf } from '../../../test/support/model-files.js';
-import { numberTokenizer } from '../../../test/support/tiny-model.js';
+import { numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
 import { describeModel } from '../src/description.js';
 import { planModel } from '../src/plan-model.js';
 import type { Held } from '../src/weights.js';
@@ -99,6 +100,18 @@ describe('packed weights are the dense ones, bit for bit', () => {
     }
   });
 });
+
+for (const type of ['Q5_0', 'IQ4_NL'] as const)
+  test(`${type} is held in q8_0 where it is not read itself, with the same weights`, async () => {
+    const shape = { family: 'llama', layers: 1, hidden: 64, heads: 2, kvHeads: 1, headDim: 32, inter: 96 } as const;
+    const gguf = tinyModel(type, { ...shape, vocab: 40 }).gguf()['model.gguf']!;
+    const { bytes } = mixTypes(gguf, randomFrom(type), () => type);
+    const [got, want] = [await weightsOf({ 'm.gguf': bytes }, ['q8_0']), await weightsOf({ 'm.gguf': bytes })];
+    for (const [place, { held, numbers }] of got) {
+      assert.equal(held, /norm/i.test(place) ? 'f32' : 'q8_0');
+      assert.deepEqual(numbers, want.get(place)!.numbers, place);
+    }
+  });
 
 describe('what is not read is refused by name', () => {
   const changed = (name: string, change: (config: Record<string, unknown>) => void): Record<string, Uint8Array> => {

@@ -9,7 +9,9 @@ import { noGpu, sharedWebgpu } from '../../../../test/support/gpu.js';
 import { blocksOf, dotError, randomness, U } from '../../../../test/support/operators.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
+import { KERNEL_FORMATS, type KernelFormat } from '../../src/backends/webgpu/shaders/linear.js';
 import type { BlockFormat } from '../../src/core/block-formats.js';
+import { BLOCK_FORMATS } from '../../src/core/block-formats.js';
 import { type BlockTensor, blocksFrom, isBlocks, readBlocks } from '../../src/core/blocks.js';
 import {
   type ArrayOf,
@@ -26,7 +28,12 @@ import { planLinear } from '../../src/ops/linear.js';
 import { runReference } from '../../src/reference/index.js';
 
 type Float = Tensor<FloatDtype>;
-const FORMATS = ['q8_0', 'q4_0'] as const;
+const FORMATS = KERNEL_FORMATS;
+/** Rows of whole blocks, so many times as long where a block has 256 weights. */
+const widths = (format: KernelFormat, ks: readonly number[]): number[] =>
+  ks.map((k) => (k / 32) * BLOCK_FORMATS[format].weights);
+
+const LONG = [32, 64, 96, 160, 1024, 1056];
 
 /** A layout of elements; missing fields are those of a dense tensor. */
 interface Placement {
@@ -319,21 +326,29 @@ describe('linear on webgpu', { skip: noGpu }, () => {
       test(`${format}: one row, and tiles`, async () => {
         // A workgroup of the kernel for few rows takes 1024 of k at a time.
         await agree(
-          cross([1, 9, 33], [1, 5, 31, 66], [32, 64, 96, 160, 1024, 1056]).map((sizes) => trial('f32', format, sizes)),
+          cross(
+            [1, 9, 33],
+            [1, 5, 31, 66],
+            widths(format, format === 'q8_0' || format === 'q4_0' ? LONG : [32, 64, 160]),
+          ).map((sizes) => trial('f32', format, sizes)),
         );
       });
       test(`${format}: x in halves, strided, 2 to 8 rows`, async () => {
         const dtype = format === 'q8_0' ? 'f16' : 'bf16';
         const how = { bias: false, out: SPARSE } as const;
         await agree(
-          cross(format === 'q8_0' ? [2] : [3], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, how)),
+          cross(format === 'q8_0' ? [2] : [3], [6, 65], widths(format, [32, 288])).map((sizes) =>
+            trial(dtype, format, sizes, how),
+          ),
         );
         await agree(
-          cross([1, 20], [6, 65], [32, 288]).map((sizes) => trial(dtype, format, sizes, { ...how, x: BACKWARDS })),
+          cross([1, 20], [6, 65], widths(format, [32, 288])).map((sizes) =>
+            trial(dtype, format, sizes, { ...how, x: BACKWARDS }),
+          ),
         );
       });
       test(`${format}: blocks start at any byte`, async () => {
-        const [n, k] = [5, 96];
+        const [n, k] = [5, widths(format, [96])[0]!];
         for (const offset of [1, 2, 3, 6]) {
           const trials = [1, 9].map((m) => ({
             ...trial('f32', format, [m, n, k]),

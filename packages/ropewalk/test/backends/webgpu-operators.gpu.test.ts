@@ -59,7 +59,8 @@ import {
 } from '../../../../test/support/operators.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import type { WebgpuBackend } from '../../src/backends/webgpu/host.js';
-import type { KernelFormat } from '../../src/backends/webgpu/shaders/linear.js';
+import { KERNEL_FORMATS, type KernelFormat } from '../../src/backends/webgpu/shaders/linear.js';
+import { BLOCK_FORMATS } from '../../src/core/block-formats.js';
 import { isBlocks } from '../../src/core/blocks.js';
 import {
   arrayOver,
@@ -644,6 +645,8 @@ describe('expert_linear', { skip: noGpu }, () => {
     ['bf16', 'bf16', [4, 1, 2, 8, 16], { own: false, bias: true, weighted: true }, 1],
     ['f32', 'q8_0', [2, 3, 6, 10, 96], { own: true, bias: false, weighted: true }, 0],
     ['f32', 'q4_0', [70, 2, 3, 8, 64], { own: false, bias: true, weighted: false }, 0],
+    ['f32', 'q4_K', [2, 2, 3, 6, 512], { own: true, bias: true, weighted: true }, 0],
+    ['f32', 'q6_K', [3, 2, 3, 5, 256], { own: false, bias: false, weighted: false }, 0],
     ['f32', 'f32', [2, 0, 3, 8, 4], { own: false, bias: false, weighted: true }, 0],
     ['f32', 'f32', [2, 2, 3, 5, 0], { own: false, bias: true, weighted: true }, 0],
     ['f32', 'f32', [0, 2, 3, 5, 4], { own: false, bias: false, weighted: false }, 0],
@@ -651,14 +654,14 @@ describe('expert_linear', { skip: noGpu }, () => {
     test(`${dtype}, ${stored}: ${[tokens, chosen, experts, n, k]} ${JSON.stringify({ own, bias, weighted })}`, async () => {
       measure(`expert_linear ${stored}`);
       const how = HOW[n4]!;
-      const blocks = stored === 'q8_0' || stored === 'q4_0';
+      const blocks = stored in BLOCK_FORMATS;
       const weight = blocks
-        ? blocksOf(stored, experts * n, k, 3, 1, [experts, n, k])
-        : laid(stored, [experts, n, k], how, 3);
+        ? blocksOf(stored as KernelFormat, experts * n, k, 3, 1, [experts, n, k])
+        : laid(stored as FloatDtype, [experts, n, k], how, 3);
       const x = laid(dtype, own ? [tokens, chosen, k] : [tokens, k], how, 4);
       const indices = indexOf(tokens * chosen, experts, 5).view([tokens, chosen]);
       const options = {
-        bias: bias ? laid(blocks ? 'f32' : stored, [experts, n], how, 6) : undefined,
+        bias: bias ? laid(blocks ? 'f32' : (stored as FloatDtype), [experts, n], how, 6) : undefined,
         weights: weighted ? laid(dtype, [tokens, chosen], how, 7) : undefined,
       };
       const out = roomFor(dtype, weighted ? [tokens, n] : [tokens, chosen, n], how);
@@ -716,7 +719,7 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     'embedding: halves and blocks widened to f32',
     150,
     [
-      fc.constantFrom<'f16' | 'bf16' | KernelFormat>('f16', 'bf16', 'q8_0', 'q4_0'),
+      fc.constantFrom<'f16' | 'bf16' | KernelFormat>('f16', 'bf16', ...KERNEL_FORMATS),
       size(0, 9),
       fc.oneof(size(0, 20), fc.constantFrom(64, 65)),
       size(1, 7),
@@ -725,8 +728,8 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
       homes,
     ],
     (kind, count, width, rows, how, seed, where) => {
-      const blocks = kind === 'q8_0' || kind === 'q4_0';
-      const across = blocks ? (width % 4) * 32 : width;
+      const blocks = kind !== 'f16' && kind !== 'bf16';
+      const across = blocks ? (width % 4) * BLOCK_FORMATS[kind].weights : width;
       const index = indexOf(count, rows, seed);
       const table = blocks ? blocksOf(kind, rows, across, seed) : laid(kind, [rows, width], how[0]!, seed, 'wide');
       const given = [index, table, roomFor('f32', [count, across], how[1]!)];
@@ -734,10 +737,12 @@ describe('embedding and rearrange', { skip: noGpu }, () => {
     },
   );
   test('many rows of each table, four at a time and one by one; blocks that start at an odd byte', async () => {
-    for (const kind of ['f16', 'bf16', 'q8_0', 'q4_0'] as const) {
-      const table = kind === 'f16' || kind === 'bf16' ? laid(kind, [257, 96], DENSE, 3) : blocksOf(kind, 257, 96, 3, 1);
+    for (const kind of ['f16', 'bf16', ...KERNEL_FORMATS] as const) {
+      const halves = kind === 'f16' || kind === 'bf16';
+      const width = halves ? 96 : 3 * BLOCK_FORMATS[kind].weights;
+      const table = halves ? laid(kind, [257, width], DENSE, 3) : blocksOf(kind, 257, width, 3, 1);
       for (const out of [DENSE, { ...DENSE, dense: false, step: 2 }])
-        await agree(lookUpTrial([indexOf(499, 257, 1), table, roomFor('f32', [499, 96], out)]), {
+        await agree(lookUpTrial([indexOf(499, 257, 1), table, roomFor('f32', [499, width], out)]), {
           owned: 2,
           host: 'apart',
         });

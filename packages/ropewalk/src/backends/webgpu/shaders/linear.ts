@@ -11,7 +11,7 @@ import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, WALK } from './common.js';
 
 /** The block formats that the kernels read. */
-export const KERNEL_FORMATS = ['q8_0', 'q4_0'] as const satisfies readonly BlockFormat[];
+export const KERNEL_FORMATS = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const satisfies readonly BlockFormat[];
 export type KernelFormat = (typeof KERNEL_FORMATS)[number];
 
 /** The elements of a load of W, or the format of its blocks. */
@@ -127,10 +127,12 @@ function fewText(variant: LinearFewVariant, weighted?: boolean): string {
   const { rows, weight } = variant;
   const blocks = typeof weight === 'string';
   const experts = weighted !== undefined;
-  // A thread takes a quarter of a block: eight weights, in two fours that are `far` apart.
-  const [weights, first, far] = blocks
-    ? { q8_0: ['8u', 'u * 8u', '4u'], q4_0: ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u'] }[weight]
-    : ['4u', 'u * 4u', ''];
+  // A thread takes eight weights of blocks, in two fours that are `far` apart: a quarter of a block of 32.
+  const [weights, first, far] = !blocks
+    ? ['4u', 'u * 4u', '']
+    : weight === 'q4_0'
+      ? ['8u', 'u / 4u * 32u + u % 4u * 4u', '16u']
+      : ['8u', 'u * 8u', '4u'];
   const dots = (w: string, x: string): string =>
     `vec4<f32>(${[0, 1, 2, 3].map((c) => `dot(w${c}${w}, ${x})`).join(', ')})`;
   const factor = experts ? 'factor * ' : '';
@@ -362,14 +364,23 @@ fn bytes(word: u32) -> vec4<f32> {
   let raised = word ^ 0x80808080u; // each plus 128
   return numbers(vec4<u32>(raised & 0xffu, (raised >> 8u) & 0xffu, (raised >> 16u) & 0xffu, raised >> 24u), 128.0);
 }
-/// Converts the low halves of four bytes, minus 8.
-fn nibbles(word: u32) -> vec4<f32> {
-  return numbers(vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(15u), 8.0);
+/// Spreads four bytes, and takes their lowest bits.
+fn spread(word: u32, mask: u32) -> vec4<u32> {
+  return vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(mask);
 }
+/// Converts the low halves of four bytes, minus 8.
+fn nibbles(word: u32) -> vec4<f32> { return numbers(spread(word, 15u), 8.0); }
 `;
 
 /** Loads quarter u of a row of blocks. */
 function quarterText(format: KernelFormat): string {
+  if (BLOCK_FORMATS[format].weights === 256)
+    return /* wgsl */ `
+${fourText(format)}
+struct Quarter { low: vec4<f32>, high: vec4<f32>, scale: f32 }
+fn quarter(row: u32, u: u32) -> Quarter {
+  return Quarter(weight_four(row, u * 8u), weight_four(row, u * 8u + 4u), 1.0);
+}`;
   return /* wgsl */ `
 struct Quarter { low: vec4<f32>, high: vec4<f32>, scale: f32 }
 fn quarter(row: u32, u: u32) -> Quarter {
@@ -391,6 +402,8 @@ ${
 /** Loads four neighbours of a row of blocks. */
 function fourText(weight: WeightLoad): string {
   if (typeof weight === 'number') return '';
+  if (weight === 'q6_K') return Q6_K;
+  if (weight === 'q4_K' || weight === 'q5_K') return superBlockText(weight);
   return /* wgsl */ `
 fn weight_four(row: u32, i: u32) -> vec4<f32> {
   if (i >= params.k) { return vec4<f32>(); }
@@ -399,3 +412,41 @@ fn weight_four(row: u32, i: u32) -> vec4<f32> {
   return load_scale(block) * ${weight === 'q8_0' ? 'bytes(word)' : 'nibbles(word >> ((i & 16u) >> 2u))'};
 }`;
 }
+
+/**
+ * Four neighbours of q4_K or q5_K. Scales and minima of six bits lie in three words. The products d · scale · q and
+ * dmin · minimum have at most 22 bits, so only their difference is rounded.
+ */
+function superBlockText(format: 'q4_K' | 'q5_K'): string {
+  const five = format === 'q5_K';
+  return /* wgsl */ `
+fn weight_four(row: u32, i: u32) -> vec4<f32> {
+  if (i >= params.k) { return vec4<f32>(); }
+  let block = row + i / 256u * ${blockHalves(format)}u;
+  let s = i % 256u / 32u;
+  let shift = s % 4u * 8u;
+  let first = word_at(block + 2u) >> shift;
+  let second = word_at(block + 4u) >> shift;
+  let third = word_at(block + 6u) >> shift;
+  let scale = select((third & 15u) | ((first & 0xc0u) >> 2u), first & 63u, s < 4u);
+  let minimum = select(((third >> 4u) & 15u) | ((second & 0xc0u) >> 2u), second & 63u, s < 4u);
+  let place = i % 32u / 2u;
+  let low = spread(word_at(block + ${five ? 24 : 8}u + s / 2u * 16u + place) >> (s % 2u * 4u), 15u);
+${five ? '  let codes = low | (spread(word_at(block + 8u + place) >> s, 1u) << vec4<u32>(4u));' : '  let codes = low;'}
+  return load_scale(block) * f32(scale) * numbers(codes, 0.0) - load_scale(block + 1u) * f32(minimum);
+}`;
+}
+
+/** Four neighbours of q6_K: four low bits, two high ones, and a signed scale of 16 weights. */
+const Q6_K = /* wgsl */ `
+fn weight_four(row: u32, i: u32) -> vec4<f32> {
+  if (i >= params.k) { return vec4<f32>(); }
+  let block = row + i / 256u * ${BLOCK_FORMATS.q6_K.bytes / 2}u;
+  let half = i % 256u / 128u;
+  let quarter = i % 128u / 32u;
+  let j = i % 32u;
+  let low = spread(word_at(block + 32u * half + quarter % 2u * 16u + j / 2u) >> (quarter / 2u * 4u), 15u);
+  let high = spread(word_at(block + 64u + 16u * half + j / 2u) >> (quarter * 2u), 3u);
+  let scale = bitcast<i32>(word_at(block + 96u + 4u * half + quarter) << (24u - j / 16u * 8u)) >> 24u;
+  return load_scale(block + 104u) * f32(scale) * numbers(low | (high << vec4<u32>(4u)), 32.0);
+}`;
