@@ -7,12 +7,14 @@ Random models of a family, as transformers makes and saves them, with its logits
 The weights are random but exact in f16, and logits are those of the same weights in f32. Biases are not 0, gains not 1.
 """
 
+import json
 import os
 import sys
 
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 SIZES = dict(
     vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -25,6 +27,12 @@ DEEP_EXPERTS = dict(
     num_hidden_layers=3, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
     moe_intermediate_size=16, norm_topk_prob=True, routed_scaling_factor=1.7,
 )
+LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
+INDEXER = dict(index_topk=64, index_head_dim=64, index_n_heads=2)
+VISION = dict(
+    depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, temporal_patch_size=1, out_hidden_size=32,
+    num_position_embeddings=4, deepstack_visual_indexes=[0],
+)
 GRANITE = dict(attention_multiplier=0.2, embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0)
 
 # NAME: the config's class, and what differs from SIZES. After "-" comes the name of a variant.
@@ -34,7 +42,9 @@ FAMILIES = {
     "cohere": ("CohereConfig", dict(logit_scale=0.7)),
     "cohere-norm": ("CohereConfig", dict(logit_scale=0.7, use_qk_norm=True)),
     "seed_oss": ("SeedOssConfig", dict(head_dim=12)),
-    "glm4_moe": ("Glm4MoeConfig", dict(DEEP_EXPERTS, head_dim=16, attention_bias=True, use_qk_norm=True)),
+    "glm4_moe": ("Glm4MoeConfig", dict(
+        DEEP_EXPERTS, head_dim=16, attention_bias=True, use_qk_norm=True, n_group=3, topk_group=2,
+    )),
     "glm4_moe-air": ("Glm4MoeConfig", dict(DEEP_EXPERTS, head_dim=16, n_shared_experts=1, tie_word_embeddings=True)),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(num_hidden_layers=3, moe_num_experts=6, moe_k=2, moe_intermediate_size=12)),
     "minimax_m2": ("MiniMaxM2Config", dict(LOCAL_EXPERTS, head_dim=16, rotary_dim=8, scoring_func="sigmoid")),
@@ -47,18 +57,40 @@ FAMILIES = {
     )),
     "hunyuan_v1_dense": ("HunYuanDenseV1Config", dict(head_dim=8)),
     "hunyuan_v1_moe": ("HunYuanMoEV1Config", dict(
-        head_dim=8, num_experts=6, moe_topk=[2, 2], moe_intermediate_size=[48, 48], num_shared_expert=[1, 1],
+        head_dim=8, num_experts=6, moe_topk=[2, 2], intermediate_size=32, moe_intermediate_size=[32, 32], num_shared_expert=[1, 1],
     )),
-    "dots1": ("Dots1Config", dict(DEEP_EXPERTS, head_dim=8, num_key_value_heads=4)),
+    "qwen3_vl_moe": ("Qwen3VLMoeConfig", dict(tie_word_embeddings=True, text_config=dict(
+        SIZES, **EXPERTS, head_dim=8, moe_intermediate_size=16,
+        rope_parameters=dict(rope_type="default", rope_theta=5000.0, mrope_section=[2, 1, 1], mrope_interleaved=True),
+    ), vision_config=VISION)),
+    "mistral4": ("Mistral4Config", dict(DEEP_EXPERTS, **LATENT, num_key_value_heads=4, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1000.0, factor=8.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0,
+        beta_fast=32.0, beta_slow=1.0, llama_4_scaling_beta=0.1,
+    ))),
+    "deepseek_v32": ("DeepseekV32Config", dict(DEEP_EXPERTS, **LATENT, **INDEXER, num_key_value_heads=4, n_group=1, topk_group=1, scoring_func="sigmoid")),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**DEEP_EXPERTS, **LATENT, **INDEXER, "num_key_value_heads": 4, "v_head_dim": 12}),
+    # transformers has no class of it: BAILING has what differs from GLM's names.
+    "bailing_moe_v2": ("Glm4MoeConfig", {
+        **DEEP_EXPERTS, "head_dim": 8, "use_qk_norm": True, "n_group": 3, "topk_group": 2, "n_shared_experts": 1,
+    }),
+    "dots1": ("Dots1Config", dict(DEEP_EXPERTS, head_dim=8, num_key_value_heads=4, scoring_func="sigmoid")),
+}
+
+BAILING = {
+    "embed_tokens": "word_embeddings",
+    "self_attn.o_proj": "attention.dense",
+    "self_attn.q_norm": "attention.query_layernorm",
+    "self_attn.k_norm": "attention.key_layernorm",
+    "e_score_correction_bias": "expert_bias",
 }
 
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
-LATENT = dict(
+SPLIT_LATENT = dict(
     q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=12, num_key_value_heads=4,
     rope_scaling=dict(YARN, mscale=0.7, mscale_all_dim=0.7),
 )
-VISION = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
-MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=VISION)
+IMAGES = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
+MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=IMAGES)
 
 # The same for those that are proved by llama.cpp's vectors as well: here beside transformers in f32.
 FAMILIES.update({
@@ -78,7 +110,7 @@ FAMILIES.update({
     "qwen3_moe": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, moe_intermediate_size=16, norm_topk_prob=True)),
     "qwen3_vl": ("Qwen3VLConfig", dict(
         text_config=dict(SIZES, head_dim=16, rope_scaling=dict(rope_type="default", mrope_section=[4, 2, 2])),
-        vision_config=dict(VISION, deepstack_visual_indexes=[0]),
+        vision_config=dict(IMAGES, deepstack_visual_indexes=[0]),
     )),
     "gemma2": ("Gemma2Config", dict(head_dim=16, query_pre_attn_scalar=12, sliding_window=5, final_logit_softcapping=9.0)),
     "gemma3": ("Gemma3TextConfig", dict(
@@ -103,9 +135,9 @@ FAMILIES.update({
             YARN, rope_theta=10000.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
         ),
     )),
-    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
-    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
-    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **LATENT}, n_group=3, topk_group=2)),
+    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
+    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
+    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, n_group=3, topk_group=2)),
     "gpt_oss": ("GptOssConfig", dict(LOCAL_EXPERTS, head_dim=8, sliding_window=5, rope_scaling=dict(YARN, truncate=False))),
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=8, use_bias=True)),
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=4, sliding_window=5)),
@@ -149,7 +181,7 @@ def draw(name, shape, generator, gemma):
 
 def make(name):
     config_class, fields = FAMILIES[name]
-    config = getattr(transformers, config_class)(**{**SIZES, **fields})
+    config = getattr(transformers, config_class)(**({} if "text_config" in fields else SIZES) | fields)
     # Models for images and text have the text in a part of their config.
     auto = transformers.AutoModelForCausalLM
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
@@ -161,6 +193,30 @@ def make(name):
         for key, value in [*model.named_parameters(), *buffers]:
             value.copy_(draw(key, value.shape, generator, "gemma" in name))
     return model
+
+
+def as_bailing(folder):
+    """Gives a saved GLM the names of Bailing's own code: inclusionAI/Ling-V2, modeling_bailing_moe_v2.py."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in list(tensors):
+        value = tensors.pop(name)
+        if ".q_proj." in name:
+            others = [tensors.get(name.replace("q_proj", one)) for one in ("k_proj", "v_proj")]
+            name, value = name.replace("self_attn.q_proj", "attention.query_key_value"), torch.cat([value, *others])
+        for old, new in BAILING.items():
+            name = name.replace(old, new)
+        tensors[name] = value
+    save_file({name: value for name, value in tensors.items() if "_proj" not in name or "self_attn" not in name}, path, {"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    config = json.load(open(path))
+    rope = config.pop("rope_parameters")
+    config.update(
+        architectures=["BailingMoeV2ForCausalLM"], model_type="bailing_moe_v2", score_function="sigmoid", use_qkv_bias=False,
+        num_experts=config.pop("n_routed_experts"), num_shared_experts=config.pop("n_shared_experts"), use_bias=False,
+        rope_theta=rope["rope_theta"], partial_rotary_factor=rope["partial_rotary_factor"], num_nextn_predict_layers=0,
+    )
+    json.dump(config, open(path, "w"))
 
 
 def run(model, tokens, count=8):
@@ -180,6 +236,8 @@ def main(name, folder):
     tokens = np.random.default_rng(7).integers(3, vocab, 24).astype(np.int32)
     logits, greedy = run(model, tokens.tolist())
     model.half().save_pretrained(folder)
+    if name == "bailing_moe_v2":
+        as_bailing(folder)
     for key, value in dict(tokens=tokens, logits=logits.astype(np.float32), greedy=np.int32(greedy)).items():
         np.save(os.path.join(folder, f"{key}.npy"), value)
     print(name, "largest logit", float(np.abs(logits).max()), "greedy", greedy)

@@ -1,6 +1,6 @@
 /** Reads random models of each family with their logits, made by others and by us. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseNpy, parseNpz } from '@ropewalk/formats';
 import { FAMILIES } from './fixtures.js';
@@ -59,4 +59,31 @@ export function check(got: Float32Array, want: ArrayLike<number>, within: number
     if (!(off <= worst)) worst = off;
   }
   assert.ok(worst <= within, `${what}: off by ${worst}, more than ${within}`);
+}
+
+const SAVED = fileURLToPath(new URL('../../packages/model/test/golden/transformers', import.meta.url));
+
+/** Lists the models that transformers saved (scripts/python/family_vectors.py), by name. */
+export const savedFamilies = (): string[] =>
+  readdirSync(SAVED).flatMap((file) => (file.endsWith('.safetensors') ? [file.slice(0, -'.safetensors'.length)] : []));
+
+/** Reads a model that transformers saved, its logits `[tokens, vocab]`, and llama.cpp's converted form of it. */
+export function savedFamily(name: string) {
+  const given: {
+    readonly config: object;
+    /** Keys, and type, shape (fastest dimension first) and digest of each tensor. */
+    readonly gguf: {
+      readonly keys: Readonly<Record<string, unknown>>;
+      readonly tensors: Readonly<Record<string, readonly [type: string, shape: readonly number[], digest: string]>>;
+    };
+  } = JSON.parse(readFileSync(`${SAVED}/${name}.json`, 'utf8'));
+  const arrays = parseNpz(readFileSync(`${SAVED}/${name}.npz`));
+  const list = (array: string): number[] => Array.from(arrays.get(array)!.data as Float32Array);
+  /** Writes the files of its folder. */
+  const writeTo = (folder: string): void => {
+    mkdirSync(folder);
+    writeFileSync(`${folder}/config.json`, JSON.stringify(given.config));
+    copyFileSync(`${SAVED}/${name}.safetensors`, `${folder}/model.safetensors`);
+  };
+  return { gguf: given.gguf, writeTo, tokens: list('tokens'), logits: list('logits'), greedy: list('greedy') };
 }

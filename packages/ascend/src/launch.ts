@@ -41,8 +41,10 @@ export interface LaunchOptions extends WatchOptions {
   /** The fewest bytes that must move. */
   readonly least?: { readonly load: number; readonly store: number };
   /** Findings about the launch itself. */
-  readonly extra?: readonly Pick<Finding, 'kind' | 'line' | 'message'>[];
+  readonly extra?: readonly LaunchFinding[];
 }
+
+type LaunchFinding = Pick<Finding, 'kind' | 'line' | 'message'>;
 
 const NAMES: OptionNames<LaunchOptions> = {
   kernel: true,
@@ -163,6 +165,9 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
   const inputs = Array.from(readList(options.inputs ?? [], 'aicore: inputs'));
   for (const [n, input] of inputs.entries()) checkTensor(input, `aicore: inputs[${n}]`);
   checkInteger(rowLength, 'aicore: rowLength', 0);
+  const extra = Array.from(readList(options.extra ?? [], 'aicore: extra'), (finding, n) =>
+    readOptions(finding as LaunchFinding, `aicore: extra[${n}]`, { kind: true, line: true, message: true }),
+  );
   const least = readOptional(options.least, 'aicore: least', { load: true, store: true });
   for (const count of least ? [least.load, least.store] : []) checkInteger(count, 'aicore: least', 0);
   const all = record === undefined || typeof record === 'boolean';
@@ -172,6 +177,7 @@ function readLaunch(call: LaunchOptions): LaunchOptions {
     inputs,
     rowStarts: Array.from(readList(rowStarts, 'aicore: rowStarts')),
     least,
+    extra,
   };
 }
 

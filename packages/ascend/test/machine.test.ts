@@ -745,6 +745,8 @@ describe('catches', () => {
     const refused = (options: Options, message: RegExp) =>
       assert.throws(() => run(() => {}, options), { name: 'RopewalkError', message });
     refused({ chip: '310P' as '910B3' }, /^aicore: chip: expected 910B1, .* or 910_9392, got "310P"/);
+    const launch = { kernel: 'test', dtype: 'f32', blocks: 1, autoSync: false, body: () => {}, extra: 7 } as const;
+    assert.throws(() => launchKernel(launch as never), { name: 'RopewalkError', message: /^aicore: extra: / });
     refused({ cores: 41 }, /^aicore: cores: expected an integer in \[1, 40\], got 41/);
     refused(
       { unifiedBufferBytes: 33 },

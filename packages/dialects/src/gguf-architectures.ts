@@ -189,7 +189,8 @@ export const ARCHITECTURE_OF: Readonly<Record<string, string>> = /* @__PURE__ */
     'mistral=llama mixtral=llama ministral3=mistral3 olmo3=olmo2 olmo2=olmo2 qwen2_moe=qwen2moe qwen3_moe=qwen3moe ' +
     'qwen2_vl=qwen2vl qwen2_5_vl=qwen2vl qwen3_vl=qwen3vl qwen3_vl_moe=qwen3vlmoe phi=phi2 gemma3_text=gemma3 ' +
     'gpt_neox=gptneox gpt_oss=gpt-oss glm4_moe=glm4moe cohere=command-r deepseek_v2=deepseek2 deepseek_v3=deepseek2 ' +
-    'llama4_text=llama4 ernie4_5_moe=ernie4_5-moe'
+    'llama4_text=llama4 ernie4_5_moe=ernie4_5-moe minimax_m2=minimax-m2 bailing_moe_v2=bailingmoe2 ' +
+    'hunyuan_v1_dense=hunyuan-dense hunyuan_v1_moe=hunyuan-moe deepseek_v32=deepseek32 glm_moe_dsa=glm-dsa'
   )
     .split(' ')
     .map((pair) => pair.split('=') as [string, string]),

@@ -105,7 +105,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   openai_privacy_filter: { ...GPT_OSS, pairing: 'interleaved' },
 
   // A part of each head rotates.
-  ...each('phi persimmon nemotron glm4_moe', { partial: 0.5 }),
+  ...each('phi persimmon nemotron glm4_moe bailing_moe_v2', { partial: 0.5 }),
   ...each('phi3 phi4_multimodal', { partial: 1, window: { layers: 'all' } }),
   stablelm: { partial: 0.25 },
   gpt_neox: { partial: 0.25, partialKey: 'rotary_pct', thetaKey: 'rotary_emb_base' },

@@ -20,7 +20,7 @@ export function attend(
   rope: RopeSpec | undefined,
   window: number | undefined,
 ): string {
-  const { numHeads: heads, numKvHeads: kvHeads, latent, temperature } = s.config;
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, latent, temperature } = s.config;
   const at = (part: string): string => `${layer}.${part}`;
   const stored = s.at(at('sinks.weight'));
   const sinks = stored && s.numbers([stored]);
@@ -34,13 +34,20 @@ export function attend(
   const alike = weights.every(({ held }) => held === weights[0]!.held);
   const biases = places.filter((place) => s.at(`${place}.bias`)).length;
   const normed = s.at(at('qNorm.weight')) !== undefined;
+  const last = s.config.family.qkNormLast === true;
   if (alike && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
     return ops.attentionOfPacked(ops.linear(input, s.matrix(...places)!), call);
   const [q, k, v] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string, string];
-  const withNorm = (x: string, part: string, count: number): string =>
-    normed ? normHeads(s, ops, x, at(part), count) : x;
+  const withNorm = (x: string, part: string, count: number): string => {
+    const turned =
+      last && rope
+        ? s.reshape(s.headsFirst(rotated(s, s.headsFirst(s.reshape(x, count, headDim)), rope, count)), count * headDim)
+        : x;
+    return normed ? normHeads(s, ops, turned, at(part), count) : turned;
+  };
   const queries = byPosition(s, ops, withNorm(q, 'qNorm', heads));
-  return ops.attention({ q: queries, k: withNorm(k, 'kNorm', kvHeads), v }, call);
+  const keys = withNorm(k, 'kNorm', kvHeads);
+  return ops.attention({ q: queries, k: keys, v }, last ? { ...call, rope: undefined } : call);
 }
 
 /** Normalises q or k: each head, all heads together, or each head with its own gain. */

@@ -90,8 +90,10 @@ export function gatheredExperts(
 
   function gateAndUp(): readonly [string, string] {
     const [turns, blocks] = [at('expertGateUp.weight'), at('expertGateUpBlocks.weight')];
-    // Rows, and biases, of gate and up alternate: [1, d, 2x, t] → two of [1, d, x, t].
+    // Rows, and biases, of gate and up alternate, or the gates come first: [1, d, 2x, t] → two of [1, d, x, t].
     const apart = (both: string): readonly [string, string] => {
+      if (s.config.family.gateUpHalves)
+        return b.addMany('Split', [both], { axis: 2, num_outputs: 2 }, 2) as [string, string];
       const pairs = b.add('Reshape', [both, s.integers(0, 0, s.config.experts!.width, 2, -1)]);
       const halves = b.addMany('Split', [pairs], { axis: 3, num_outputs: 2 }, 2);
       return halves.map((half) => b.add('Squeeze', [half, s.integers(3)])) as [string, string];

@@ -11,7 +11,13 @@ import { describeModel, planModel } from '@ropewalk/model/internal';
 import { loadModelFile } from '@ropewalk/model/node';
 import { type Ropewalk, ropewalk } from 'ropewalk';
 import { openDecoder, writeDecoder } from '../../../test/support/decoder-folder.js';
-import { familyVectors, goldenFamilies, type Vector } from '../../../test/support/family-vectors.js';
+import {
+  familyVectors,
+  goldenFamilies,
+  savedFamilies,
+  savedFamily,
+  type Vector,
+} from '../../../test/support/family-vectors.js';
 import { writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { numberTokenizer, type TinyShape, tinyModel } from '../../../test/support/tiny-model.js';
@@ -75,8 +81,8 @@ function within(want: ArrayLike<number>, layers: number): number {
   return 2 ** -16 * Math.max(1, rms(want)) * Math.sqrt(layers);
 }
 
-function checkOf({ vocab }: Pick<Vector, 'vocab'>, want: ArrayLike<number>, layers: number): Check {
-  const limit = within(want, layers);
+function checkOf({ vocab }: Pick<Vector, 'vocab'>, want: ArrayLike<number>, layers: number, passes = 1): Check {
+  const limit = passes * within(want, layers);
   return (got, row, what) => {
     const count = Math.min(got.length, want.length - row * vocab);
     assert.equal(got.length % vocab, 0, what);
@@ -230,6 +236,19 @@ function huggingFaceIn(form: DecoderForm): void {
     });
 }
 
+function savedIn(form: DecoderForm): void {
+  for (const name of savedFamilies())
+    test(`${name} in form ${form}`, async () => {
+      const { writeTo, tokens, logits } = savedFamily(name);
+      const folder = join(made, `${name}-${form}-saved`);
+      writeTo(folder);
+      const check = (layers: number) => checkOf({ vocab: logits.length / tokens.length }, logits, layers, 2); // both are f32
+      await withDecoder(folder, { form, context: 64, activations: 'f32' }, EXACT, async (decoder) =>
+        checkPieces(decoder, tokens, check(decoder.layers)),
+      );
+    });
+}
+
 /** With GroupQueryAttention, without it, and with several axes. */
 const POSITIONS = ['smollm3', 'gptneox', 'qwen3vl'];
 
@@ -292,6 +311,7 @@ for (const form of DECODER_FORMS) {
   if (form !== 'primitives') describe(`int8 in form ${form}`, { skip: noOnnxruntime }, () => int8In(form));
   describe(`angles in form ${form}`, { skip: noOnnxruntime }, () => anglesIn(form));
   describe(`HuggingFace's files in form ${form}`, { skip: noOnnxruntime }, () => huggingFaceIn(form));
+  describe(`transformers' files in form ${form}`, { skip: noOnnxruntime }, () => savedIn(form));
   describe(`shapes in form ${form}`, { skip: noOnnxruntime }, () => shapesIn(form));
   describe(`variants of families in form ${form}`, { skip: noOnnxruntime }, () => agrees(here(goldenFamilies()), form));
 }

@@ -78,15 +78,19 @@ function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): R
 }
 
 function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertConfig, { family }: DecoderConfig) {
-  const common = { expert_count: count, expert_used_count: used };
-  // Mixtral's width is in the key of dense layers.
-  if (family.gguf === 'llama') return { ...common, feed_forward_length: width };
-  const deepseek = family.gguf === 'deepseek2';
+  const { shared, ggufShared, ggufWidth, deepseek, fields } = family.experts!;
+  const common = {
+    expert_count: count,
+    expert_used_count: used,
+    expert_shared_feed_forward_length:
+      shared === 'gated' || (ggufShared === 'width' && sharedWidth > 0) ? sharedWidth : undefined,
+  };
+  if (ggufWidth === 'whole') return { ...common, feed_forward_length: width };
   return {
     ...common,
     expert_feed_forward_length: width,
-    expert_shared_feed_forward_length: family.experts?.shared === 'gated' ? sharedWidth : undefined,
     ...(deepseek && {
+      interleave_moe_layer_step: fields?.step && stepOf(layers),
       expert_shared_count: sharedWidth / width,
       expert_weights_scale: route.scale ?? 1,
       expert_weights_norm: route.normalize === true,
@@ -98,9 +102,16 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
   };
 }
 
+/** Returns the distance of two layers with experts. */
+export function stepOf(layers: readonly boolean[]): number {
+  const [first, second] = layers.flatMap((is, n) => (is ? [n] : []));
+  return second === undefined ? 1 : second - first!;
+}
+
 /** Writes the scales and caps of each family; configFromGguf has the same list. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => object>> = {
   none: () => ({}),
+  gemma: () => ({}),
   // 0 means no cap; a file without the key has one.
   gemma2: ({ attentionSoftcap = 0, logitSoftcap = 0 }) => ({
     attn_logit_softcapping: attentionSoftcap,
@@ -121,7 +132,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
   cohere: ({ logitScale }) => ({ logit_scale: logitScale }),
   temperature: ({ temperature, family }) => ({
     'attention.temperature_scale': temperature?.scale,
-    'attention.temperature_length': family.gguf === 'deepseek2' ? temperature?.context : undefined,
+    'attention.temperature_length': family.latent ? temperature?.context : undefined,
   }),
 };
 

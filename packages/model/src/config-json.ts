@@ -8,6 +8,8 @@
 import { convertRope } from '@ropewalk/dialects';
 import { frequenciesOf, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
+import { countField } from './config.js';
+import { stepOf } from './config-gguf.js';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -21,10 +23,17 @@ export interface ConfigNames {
 
 /** The classes whose names are not the model_type in capitals. */
 const CLASSES: Readonly<Record<string, string>> = {
+  ernie4_5_moe: 'Ernie4_5_Moe',
   gpt_neox: 'GPTNeoX',
+  granitemoe: 'GraniteMoe',
+  granitemoeshared: 'GraniteMoeShared',
+  hunyuan_v1_dense: 'HunYuanDenseV1',
+  hunyuan_v1_moe: 'HunYuanMoEV1',
+  minimax_m2: 'MiniMaxM2',
   minicpm: 'MiniCPM',
   qwen2_vl: 'Qwen2VL',
   qwen3_vl: 'Qwen3VL',
+  qwen3_vl_moe: 'Qwen3VLMoe',
   smollm3: 'SmolLM3',
   stablelm: 'StableLm',
   ernie4_5: 'Ernie4_5',
@@ -44,6 +53,7 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
 export function familyNameOf(config: DecoderConfig): string {
   const { family, experts } = config;
   if (family.gguf === 'deepseek2') return experts?.route.gate === 'sigmoid' ? 'deepseek_v3' : 'deepseek_v2';
+  if (family.gguf === 'granitemoe' && experts!.sharedWidth > 0) return 'granitemoeshared';
   const slides = config.layers(config.maxContext).some(({ window }) => window !== undefined);
   const names = Object.entries(FAMILIES).filter(([, row]) => row === family);
   return (slides ? names.at(-1) : names[0])![0];
@@ -60,7 +70,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
   const eps = { layer: 'layer_norm_eps', 'layer-without-bias': 'layer_norm_eps', rms: 'rms_norm_eps' } as const;
   const [eos] = config.eosTokens;
   return plain({
-    architectures: [`${classOf(name)}${name.endsWith('_vl') ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
+    architectures: [`${classOf(name)}${/_vl(_moe)?$/.test(name) ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
     // This is transformers' name of Gemma 3 without images.
     model_type: name === 'gemma3' ? 'gemma3_text' : name,
     vocab_size: config.vocabSize,
@@ -72,11 +82,11 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
     head_dim: latent ? undefined : config.headDim,
     max_position_embeddings: config.maxContext,
     hidden_act: ACTIVATIONS[config.activation],
-    hidden_activation: family.multipliers?.startsWith('gemma') ? ACTIVATIONS[config.activation] : undefined,
+    hidden_activation: /^gemma\d/.test(family.multipliers ?? '') ? ACTIVATIONS[config.activation] : undefined,
     [name === 'starcoder2' ? 'norm_epsilon' : eps[family.norm ?? 'rms']]: decimal(config.normEps),
     tie_word_embeddings: config.tiedHead,
     ...biasesOf(family, names),
-    qk_layernorm: family.qkNorm === 'each-head' ? config.qkNorm : undefined,
+    ...(family.qkNormFlag && { [family.qkNormFlag]: config.qkNorm }),
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     kv_lora_rank: latent?.rank,
     q_lora_rank: latent && (latent.queryRank ?? null),
@@ -114,19 +124,20 @@ function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
   return fields;
 }
 
-function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: Family): Json {
+function expertsOf(experts: ExpertConfig, family: Family): Json {
   const { count, used, width, sharedWidth, route, layers } = experts;
-  const key = reads.find((one) => one.endsWith('experts'))!;
-  const common = { [key]: count, num_experts_per_tok: used };
-  if (gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
-  if (gguf === 'llama') return common;
+  const { shared, deepseek, ggufWidth, fields: named = {} } = family.experts!;
+  const common = { [countField(family)]: count, [named.used ?? 'num_experts_per_tok']: used };
+  if (family.gguf === 'gpt-oss') return { ...common, swiglu_limit: 7 };
+  if (ggufWidth === 'whole') return { ...common, ...(named.sharedWidth && { [named.sharedWidth]: sharedWidth }) };
   const first = layers.indexOf(true);
   const chooses = route.groups?.best === 2 || route.gate === 'sigmoid';
-  if (gguf !== 'deepseek2')
+  if (!deepseek)
     return {
       ...common,
+      ...(named.width && { [named.width]: width }),
       moe_intermediate_size: width,
-      shared_expert_intermediate_size: rules?.shared ? sharedWidth : undefined,
+      shared_expert_intermediate_size: shared ? sharedWidth : undefined,
       decoder_sparse_step: 1,
       mlp_only_layers: [...layers.keys()].filter((layer) => !layers[layer]),
       norm_topk_prob: route.normalize,
@@ -134,9 +145,9 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
   return {
     ...common,
     moe_intermediate_size: width,
-    n_shared_experts: sharedWidth / width,
-    first_k_dense_replace: first === -1 ? layers.length : first,
-    moe_layer_freq: 1,
+    [named.shared ?? 'n_shared_experts']: sharedWidth / width,
+    [named.first ?? 'first_k_dense_replace']: first === -1 ? layers.length : first,
+    [named.step ?? 'moe_layer_freq']: stepOf(layers),
     norm_topk_prob: route.normalize,
     routed_scaling_factor: decimal(route.scale ?? 1),
     scoring_func: route.gate,
@@ -149,6 +160,7 @@ function expertsOf(experts: ExpertConfig, { reads = [], experts: rules, gguf }: 
 /** Writes the scales and caps of each {@link Family.multipliers}. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => Json>> = {
   none: () => ({}),
+  gemma: () => ({}),
   gemma2: gemma,
   gemma3: gemma,
   granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({

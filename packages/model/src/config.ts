@@ -59,9 +59,10 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const fields: Fields = outer.optionalObject('text_config') ?? outer;
   const architecture = fields.optionalText('model_type') ?? outer.text('model_type');
   const name = architecture.replace(/_text$/, '');
-  const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name]! : undefined;
-  if (!family) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
-  refuseSteps(fields, OTHER_STEPS, '', family.reads);
+  const found = Object.hasOwn(FAMILIES, name) ? FAMILIES[name]! : undefined;
+  if (!found) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
+  const family = found.withoutExperts && fields.raw(countField(found)) === 0 ? found.withoutExperts : found;
+  refuseSteps(fields, OTHER_STEPS, '', [...(family.reads ?? []), ...(family.experts ? EXPERT_COUNTS : [])]);
   for (const one of [fields, outer]) {
     const quantized = one.optionalObject('quantization_config');
     if (quantized && quantized.text('quant_method') !== family.quantMethod)
@@ -90,14 +91,14 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
-    intermediateSize: denseWidth(experts, () => fields.integer('intermediate_size', 1, MAX_WIDTH)),
+    intermediateSize: denseWidth(experts, () => fields.integer(family.width ?? 'intermediate_size', 1, MAX_WIDTH)),
     activation: activationOf(fields, family),
     normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
     tiedHead:
       outer.optionalFlag('tie_word_embeddings') ?? fields.optionalFlag('tie_word_embeddings') ?? family.tied ?? false,
     biases: biasesFromJson(fields, family),
-    qkNorm: family.qkNorm === 'each-head' ? fields.flag('qk_layernorm') : family.qkNorm !== undefined,
+    qkNorm: family.qkNormFlag ? fields.flag(family.qkNormFlag) : family.qkNorm !== undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
     latent,
     experts,
@@ -157,41 +158,57 @@ function latentFromJson(fields: Fields): LatentConfig {
   };
 }
 
-function expertsFromJson(fields: Fields, { experts, gguf: kind, reads }: Family, numLayers: number): ExpertConfig {
+/** The fields of config.json with the number of experts. transformers' classes read more than one. */
+const EXPERT_COUNTS = ['num_experts', 'num_local_experts', 'n_routed_experts', 'moe_num_experts'];
+
+/** Returns the usual one of a family. */
+export function countField({ reads = [] }: Family): string {
+  return reads.find((key) => EXPERT_COUNTS.includes(key)) ?? 'num_experts';
+}
+
+function expertsFromJson(fields: Fields, family: Family, numLayers: number): ExpertConfig {
+  const { gguf: kind, experts } = family;
   const rules = experts!;
-  const first = (...keys: string[]): string => keys.find((key) => fields.has(key)) ?? keys[0]!;
-  const counts = reads?.filter((key) => key.endsWith('experts')) ?? [];
-  const count = fields.integer(first(...counts), 1, MAX_EXPERTS);
-  const width = fields.integer(first('moe_intermediate_size', 'intermediate_size'), 1, MAX_WIDTH);
-  const shared =
-    rules.shared === 'gated'
-      ? fields.integer('shared_expert_intermediate_size', 0, MAX_WIDTH)
-      : (fields.optionalInteger('n_shared_experts', 0, MAX_EXPERTS) ?? 0) * width;
-  const deepseek = kind === 'deepseek2';
-  const step = fields.optionalInteger(deepseek ? 'moe_layer_freq' : 'decoder_sparse_step') ?? 1;
-  const dense = fields.optionalInteger('first_k_dense_replace', 0) ?? 0;
+  const { deepseek, fields: named = {} } = rules;
+  const usual = countField(family);
+  const countKey = fields.has(usual) ? usual : EXPERT_COUNTS.find((key) => fields.has(key));
+  const count = fields.integer(countKey ?? usual, 1, MAX_EXPERTS);
+  const widthKey = named.width ?? (fields.has('moe_intermediate_size') ? 'moe_intermediate_size' : 'intermediate_size');
+  const width = sameInAllLayers(fields, widthKey, numLayers) ?? fields.integer(widthKey, 1, MAX_WIDTH);
+  const sharedWidth = rules.shared === 'gated' ? 'shared_expert_intermediate_size' : named.sharedWidth;
+  const shared = sharedWidth
+    ? (fields.optionalInteger(sharedWidth, 0, MAX_WIDTH) ?? 0)
+    : (fields.optionalInteger(named.shared ?? 'n_shared_experts', 0, MAX_EXPERTS) ?? 0) * width;
+  const step = fields.optionalInteger(named.step ?? (deepseek ? 'moe_layer_freq' : 'decoder_sparse_step')) ?? 1;
+  // DeepSeek counts every n-th layer from 0, others from 1.
+  const from = deepseek && !named.step ? 0 : 1;
+  const dense = fields.optionalInteger(named.first ?? 'first_k_dense_replace', 0) ?? 0;
+  const last = (named.last === undefined ? undefined : fields.optionalInteger(named.last, -1)) ?? -1;
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
+  const types = fields.optionalList('mlp_layer_types');
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
   const scale = deepseek ? (fields.optionalNumber('routed_scaling_factor') ?? 1) : 1;
-  return checkExperts(fields, 'num_experts_per_tok', {
+  const usedKey = named.used ?? 'num_experts_per_tok';
+  return checkExperts(fields, usedKey, {
     count,
-    used: fields.integer('num_experts_per_tok', 1, MAX_EXPERTS),
+    used: sameInAllLayers(fields, usedKey, numLayers) ?? fields.integer(usedKey, 1, MAX_EXPERTS),
     width,
     sharedWidth: rules.shared ? shared : 0,
     route: {
       gate: sigmoid ? 'sigmoid' : rules.gate,
       normalize: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalize),
       scale,
-      groups: deepseek ? groupsFromJson(fields, sigmoid) : undefined,
+      groups: deepseek ? groupsFromJson(fields, sigmoid || kind !== 'deepseek2') : undefined,
     },
     layers: Array.from({ length: numLayers }, (_, n) => {
-      return n >= dense && (deepseek ? n : n + 1) % step === 0 && !without.includes(n);
+      if (types) return types[n] === 'sparse';
+      return n >= dense && (last === -1 || n <= last) && (n + from) % step === 0 && !without.includes(n);
     }),
   });
 }
 
-function groupsFromJson(fields: Fields, sigmoid: boolean): RouteGroups | undefined {
-  const method = fields.optionalText('topk_method') ?? (sigmoid ? 'noaux_tc' : 'greedy');
+function groupsFromJson(fields: Fields, grouped: boolean): RouteGroups | undefined {
+  const method = fields.optionalText('topk_method') ?? (grouped ? 'noaux_tc' : 'greedy');
   if (method === 'greedy') return undefined;
   if (method !== 'noaux_tc' && method !== 'group_limited_greedy')
     fields.refuse('UNSUPPORTED', 'topk_method', 'greedy, group_limited_greedy or noaux_tc', NO_SUCH_STEP);
@@ -224,8 +241,10 @@ export function configFromGguf(
   if (!family) return keys.refuse('FORMAT', `${a}.expert_count`, 'the number of experts');
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
-  const numLayers = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
-  const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, numLayers);
+  // The last blocks of some files predict further tokens. Generation does not need them.
+  const blocks = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
+  const numLayers = blocks - (keys.optionalInteger(`${a}.nextn_predict_layers`, 0, blocks - 1) ?? 0);
+  const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, blocks);
   const numHeads = perLayer('attention.head_count') ?? keys.integer(`${a}.attention.head_count`);
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
   const shapeOf = (name: string): readonly number[] | undefined =>
@@ -264,7 +283,7 @@ export function configFromGguf(
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
     tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
     biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp') },
-    qkNorm: family.qkNorm === 'each-head' ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
+    qkNorm: family.qkNormFlag ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
     // For families with one norm, llama.cpp decides by whether the file has a second one.
     parallel:
       parallel !== undefined &&
@@ -327,31 +346,32 @@ function expertsFromGguf(
 ): ExpertConfig {
   const rules = experts!;
   const used = perLayer('expert_used_count') ?? keys.integer(`${a}.expert_used_count`, 1, MAX_EXPERTS);
-  // llama.cpp divides the dense width among a Qwen's chosen experts, and takes it whole for Mixtral.
   const width =
-    perLayer('expert_feed_forward_length') ?? (a === 'llama' ? feedForward() : Math.floor(feedForward() / used));
+    perLayer('expert_feed_forward_length') ??
+    (rules.ggufWidth === 'whole' ? feedForward() : Math.floor(feedForward() / used));
+  const own = keys.optionalInteger(`${a}.expert_shared_feed_forward_length`, 0, MAX_WIDTH) || undefined;
+  const counted = (): number => (keys.optionalInteger(`${a}.expert_shared_count`, 0, MAX_EXPERTS) ?? 0) * width;
   const sharedWidth =
-    rules.shared === 'gated'
-      ? keys.optionalInteger(`${a}.expert_shared_feed_forward_length`, 0, MAX_WIDTH) || feedForward()
-      : (keys.optionalInteger(`${a}.expert_shared_count`, 0, MAX_EXPERTS) ?? 0) * width;
+    rules.shared === 'gated' ? (own ?? feedForward()) : rules.ggufShared === 'width' ? (own ?? 0) : counted();
   const gate = keys.optionalInteger(`${a}.expert_gating_func`, 0, 3) || undefined;
   if (gate === 3) keys.refuse('UNSUPPORTED', `${a}.expert_gating_func`, '1 (softmax) or 2 (sigmoid)', NO_SUCH_STEP);
-  const deepseek = a === 'deepseek2';
+  const { deepseek } = rules;
   const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
   const dense = deepseek ? (keys.optionalInteger(`${a}.leading_dense_block_count`, 0, MAX_LAYERS) ?? 0) : 0;
+  const step = keys.optionalInteger(`${a}.interleave_moe_layer_step`) ?? 1;
   return checkExperts(keys, `${a}.expert_used_count`, {
     count: keys.integer(`${a}.expert_count`, 1, MAX_EXPERTS),
     used,
     width,
     sharedWidth: rules.shared ? sharedWidth : 0,
     route: {
-      gate: deepseek ? (gate === 2 ? 'sigmoid' : 'softmax') : rules.gate,
-      normalize: deepseek ? keys.flag(`${a}.expert_weights_norm`) : rules.normalize,
+      gate: deepseek && gate ? (gate === 2 ? 'sigmoid' : 'softmax') : rules.gate,
+      normalize: (deepseek ? keys.optionalFlag(`${a}.expert_weights_norm`) : undefined) ?? rules.normalize,
       scale,
       groups: count > 1 ? { count, used: keys.integer(`${a}.expert_group_used_count`, 1, count), best: 2 } : undefined,
     },
-    layers: Array.from({ length: numLayers }, (_, n) => n >= dense),
+    layers: Array.from({ length: numLayers }, (_, n) => n >= dense && (n + 1) % step === 0),
   });
 }
 
@@ -398,6 +418,10 @@ interface MultiplierReaders {
 
 /** Reads the scales and caps of each {@link Family.multipliers}, from config.json and from GGUF keys. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, MultiplierReaders>> = {
+  gemma: {
+    json: (_fields, { hiddenSize }) => ({ embeddingScale: Math.sqrt(hiddenSize) }),
+    gguf: (_keys, _a, { hiddenSize }) => ({ embeddingScale: Math.sqrt(hiddenSize) }),
+  },
   gemma2: {
     json: gemma,
     gguf: (keys, a, sizes) => ({
@@ -453,7 +477,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, Multiplie
     },
     gguf: (keys, a) =>
       temperature(keys.optionalNumber(`${a}.attention.temperature_scale`), () => {
-        if (a === 'deepseek2') return keys.integer(`${a}.attention.temperature_length`, 1);
+        if (a !== 'mistral3') return keys.integer(`${a}.attention.temperature_length`, 1);
         const original = keys.optionalInteger(`${a}.rope.scaling.original_context_length`);
         return original ?? keys.integer(`${a}.context_length`, 1);
       }),
@@ -551,22 +575,29 @@ type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'notes' | k
   readonly notesOf?: (layers: ModelRope['layers']) => readonly string[];
 };
 
+const DENSE =
+  'Attention sees all tokens: the indexer, which chooses index_topk of them, is left out. Texts that are no longer ' +
+  'than that are the same.';
+
 /** Reads RoPE, and checks the rules that hold between fields. */
 function finish(
   fields: Fields,
   read: RopeReader,
   { windowSaidBy, multipliersOf, notesOf, headDim: given, valueDim, ...draft }: Draft,
 ): DecoderConfig {
-  const { numHeads, numKvHeads, maxContext, hiddenSize, latent } = draft;
+  const { numLayers, numHeads, numKvHeads, maxContext, hiddenSize, latent, family } = draft;
   // The last answer is kept, because sessions of the same size share tables by the identity of their specs.
   let last: { context: number; rope: ModelRope } | undefined;
   const ropes: RopeReader = (context) => {
-    if (last?.context !== context) last = { context, rope: read(context) };
+    if (last?.context === context) return last.rope;
+    const rope = read(context);
+    last = { context, rope: { ...rope, layers: rope.layers.slice(0, numLayers) } };
     return last.rope;
   };
   const { layers, notes: ropeNotes } = ropes(maxContext);
   for (const { layer, layerType, window } of layers) {
-    if (layerType === undefined || layerType === FULL || window !== undefined) continue;
+    const full = [FULL, 'attention', ...(family.sparse ? ['indexed_attention'] : [])];
+    if (layerType === undefined || full.includes(layerType) || window !== undefined) continue;
     const where = `${fields.where}: layer ${layer}`;
     if (layerType !== SLIDING) fail('UNSUPPORTED', where, `only ${FULL} and ${SLIDING} are computed, not ${layerType}`);
     fail('FORMAT', where, `it has sliding attention but no window. Check ${windowSaidBy}.`);
@@ -583,7 +614,7 @@ function finish(
   for (const { rope, layer } of layers)
     if (rope && rope.headDim !== rotated)
       refuse('FORMAT', `${fields.where}: head_dim of layer ${layer}`, String(rotated), rope.headDim);
-  const multipliers = multipliersOf({ numLayers: draft.numLayers, hiddenSize, numHeads, headDim });
+  const multipliers = multipliersOf({ numLayers, hiddenSize, numHeads, headDim });
   const scale = latent ? latentScale(fields, draft, headDim, layers[0]!.rope!) : 1 / Math.sqrt(headDim);
   return Object.freeze({
     ...draft,
@@ -597,6 +628,6 @@ function finish(
     logitSoftcap: multipliers.logitSoftcap,
     temperature: multipliers.temperature,
     layers: (context: number) => ropes(context).layers.map(({ rope, window }) => ({ rope, window })),
-    notes: [...(notesOf?.(layers) ?? []), ...ropeNotes],
+    notes: [...(notesOf?.(layers) ?? []), ...(family.sparse ? [DENSE] : []), ...ropeNotes],
   });
 }

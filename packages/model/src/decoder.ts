@@ -176,11 +176,18 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   const q = step.linear(input, w.q!, rows.q).view([batch, numHeads, headDim]);
   const k = step.linear(input, w.k!, rows.k).view([batch, numKvHeads, headDim]);
   const v = step.linear(input, w.v!, rows.v).view([batch, numKvHeads, valueDim]);
-  // A norm of each head and the rotation are one pass; other norms come first.
-  const together = family.qkNorm === 'head' && rope !== undefined;
-  if (w.qNorm && !together) normHeads(step, q, w.qNorm);
-  if (w.kNorm && !together) normHeads(step, k, w.kNorm);
-  if (rope) {
+  // A norm of each head and the rotation are one pass; other norms come first, or last.
+  const last = family.qkNormLast === true;
+  const together = family.qkNorm === 'head' && rope !== undefined && !last;
+  const normBoth = (): void => {
+    if (w.qNorm) normHeads(step, q, w.qNorm);
+    if (w.kNorm) normHeads(step, k, w.kNorm);
+  };
+  if (last) {
+    for (const x of rope ? [q, k] : []) runner.run(bindRopeParts(step.ropePlan(rope!), [{ x, out: x }]));
+  }
+  if (!together) normBoth();
+  if (rope && !last) {
     const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
     const parts = [
       { x: q, out: q, norm: headNorm(w.qNorm) },

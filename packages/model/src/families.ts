@@ -29,6 +29,10 @@ export interface Family {
    * RMS norm of q and k over each `head`, over `all` heads together, or a layer norm of `each-head` with its own gain.
    */
   readonly qkNorm?: 'head' | 'all' | 'each-head';
+  /** The field of config.json that decides whether there are norms of q and k. GGUF files show it. Default: always. */
+  readonly qkNormFlag?: string;
+  /** They come after RoPE. */
+  readonly qkNormLast?: true;
   /** Attention and feed-forward both read the residual stream, `always` or by a `flag`, through one norm or two. */
   readonly parallel?: { readonly when: 'always' | 'flag'; readonly norms: 1 | 2 };
   /** Tensors that llama.cpp loads and does not use. */
@@ -45,9 +49,15 @@ export interface Family {
   readonly sinks?: true;
   /** Keys and values come from one latent vector for each token (MLA). */
   readonly latent?: true;
+  /** An indexer chooses `index_topk` tokens for attention. Here attention sees all tokens, and the indexer is left out. */
+  readonly sparse?: true;
   readonly experts?: ExpertRules;
+  /** The family of a config.json whose number of experts is 0. */
+  readonly withoutExperts?: Family;
+  /** The field of config.json for the width of dense blocks. Default: intermediate_size. */
+  readonly width?: string;
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
-  readonly multipliers?: 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
+  readonly multipliers?: 'gemma' | 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
 
   /** GGUF files always have a head of their `own`, or always a `tied` one. Default: as the file has it. */
   readonly ggufHead?: 'own' | 'tied';
@@ -71,6 +81,8 @@ export interface Family {
   readonly quantMethod?: 'mxfp4';
   /** transformers' fused qkv has the q, k, v of each head. Default: all q, all k, all v. */
   readonly qkvRows?: 'by-head';
+  /** transformers' transposed matrices of gate and up have all gates first. Default: gate and up take turns. */
+  readonly gateUpHalves?: true;
 }
 
 export type Activation = 'silu' | 'gelu' | 'gelu-tanh';
@@ -85,6 +97,31 @@ interface ExpertRules {
   readonly bias?: true;
   /** A bias takes part in the choice of experts. */
   readonly choiceBias?: 'always' | 'if-stored';
+  /** transformers stores it as a matrix of one row. */
+  readonly choiceBiasRow?: true;
+  /** DeepSeek's settings decide: dense layers come first, weights have a scale, experts have groups. */
+  readonly deepseek?: true;
+  /** The fields of config.json where they are not DeepSeek's. */
+  readonly fields?: ExpertFields;
+  /** GGUF files have the width of an expert in feed_forward_length. Others divide that among the chosen experts. */
+  readonly ggufWidth?: 'whole';
+  /** GGUF files have the width of the shared expert. Others have a number of experts. Gated ones always have it. */
+  readonly ggufShared?: 'width';
+}
+
+/** Names of fields of config.json. */
+export interface ExpertFields {
+  readonly used?: string;
+  /** Default: moe_intermediate_size, or else intermediate_size. */
+  readonly width?: string;
+  /** A number of shared experts, each as wide as one that is chosen, or their width. */
+  readonly shared?: string;
+  readonly sharedWidth?: string;
+  /** The first layer with experts, and the last, where −1 is the model's last. */
+  readonly first?: string;
+  readonly last?: string;
+  /** Every n-th layer has experts. */
+  readonly step?: string;
 }
 
 const BOTH_NORMS = {
@@ -102,6 +139,23 @@ const QWEN_EXPERTS = {
   expertDown: 'mlp.experts.*.down_proj.weight',
 } as const;
 
+const MIXTRAL_EXPERTS = {
+  router: 'block_sparse_moe.gate.weight',
+  expertGate: 'block_sparse_moe.experts.*.w1.weight',
+  expertUp: 'block_sparse_moe.experts.*.w3.weight',
+  expertDown: 'block_sparse_moe.experts.*.w2.weight',
+} as const;
+const STACKED_EXPERTS = {
+  router: 'mlp.gate.weight',
+  expertGateUpRows: 'mlp.experts.gate_up_proj',
+  expertDown: 'mlp.experts.down_proj',
+} as const;
+const SHARED_EXPERTS = {
+  sharedGate: 'mlp.shared_experts.gate_proj.weight',
+  sharedUp: 'mlp.shared_experts.up_proj.weight',
+  sharedDown: 'mlp.shared_experts.down_proj.weight',
+} as const;
+
 const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' } };
 const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8, ggufUnused: /^output\.bias$/ };
 const GEMMA2: Family = {
@@ -116,6 +170,17 @@ const GEMMA2: Family = {
   gainsLessOne: true,
   reads: ['attn_logit_softcapping', 'final_logit_softcapping', 'query_pre_attn_scalar'],
   names: BOTH_NORMS,
+};
+const COHERE: Family = {
+  gguf: 'cohere2',
+  norm: 'layer-without-bias',
+  parallel: { when: 'always', norms: 1 },
+  biases: SPLIT_BIASES,
+  multipliers: 'cohere',
+  ggufHead: 'tied',
+  maxContext: 8192,
+  tied: true,
+  reads: ['logit_scale'],
 };
 const OLMO2: Family = {
   gguf: 'olmo2',
@@ -134,13 +199,50 @@ const DEEPSEEK: Family = {
   latent: true,
   multipliers: 'temperature',
   maxContext: 2048,
-  experts: { gate: 'softmax', normalize: false, shared: 'plain', choiceBias: 'if-stored' },
+  experts: { gate: 'softmax', normalize: false, shared: 'plain', choiceBias: 'if-stored', deepseek: true },
   reads: ['n_routed_experts'],
+  names: { ...QWEN_EXPERTS, ...SHARED_EXPERTS },
+};
+const DEEPSEEK_V3: Family = {
+  ...DEEPSEEK,
+  maxContext: 4096,
+  experts: { gate: 'sigmoid', normalize: true, shared: 'plain', choiceBias: 'always', deepseek: true },
+};
+const DEEPSEEK_V32: Family = { ...DEEPSEEK_V3, gguf: 'deepseek32', maxContext: 163840, sparse: true };
+const GRANITE: Family = {
+  gguf: 'granite',
+  maxContext: 2048,
+  biases: LLAMA_BIASES,
+  multipliers: 'granite',
+  reads: ['attention_multiplier', 'residual_multiplier', 'embedding_multiplier', 'logits_scaling', 'num_local_experts'],
+};
+const HUNYUAN: Family = {
+  gguf: 'hunyuan-dense',
+  maxContext: 2048,
+  biases: SPLIT_BIASES,
+  qkNorm: 'head',
+  qkNormLast: true,
+  names: { qNorm: 'self_attn.query_layernorm.weight', kNorm: 'self_attn.key_layernorm.weight' },
+};
+const SHARED_MLP = { gateUp: 'shared_mlp.input_linear.weight', down: 'shared_mlp.output_linear.weight' } as const;
+const GRANITE_MOE: Family = {
+  ...GRANITE,
+  gguf: 'granitemoe',
+  biases: SPLIT_BIASES,
+  experts: {
+    gate: 'softmax',
+    normalize: true,
+    shared: 'plain',
+    fields: { sharedWidth: 'shared_intermediate_size' },
+    ggufWidth: 'whole',
+    ggufShared: 'width',
+  },
   names: {
-    ...QWEN_EXPERTS,
-    sharedGate: 'mlp.shared_experts.gate_proj.weight',
-    sharedUp: 'mlp.shared_experts.up_proj.weight',
-    sharedDown: 'mlp.shared_experts.down_proj.weight',
+    router: 'block_sparse_moe.router.layer.weight',
+    expertGateUpRows: 'block_sparse_moe.input_linear.weight',
+    expertDown: 'block_sparse_moe.output_linear.weight',
+    sharedGateUp: SHARED_MLP.gateUp,
+    sharedDown: SHARED_MLP.down,
   },
 };
 
@@ -152,14 +254,9 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     gguf: 'llama',
     maxContext: 131072,
     numKvHeads: 8,
-    experts: { gate: 'softmax', normalize: true },
+    experts: { gate: 'softmax', normalize: true, ggufWidth: 'whole' },
     reads: ['num_local_experts'],
-    names: {
-      router: 'block_sparse_moe.gate.weight',
-      expertGate: 'block_sparse_moe.experts.*.w1.weight',
-      expertUp: 'block_sparse_moe.experts.*.w3.weight',
-      expertDown: 'block_sparse_moe.experts.*.w2.weight',
-    },
+    names: MIXTRAL_EXPERTS,
   },
   qwen2: QWEN2,
   qwen2_moe: {
@@ -191,7 +288,25 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     reads: ['num_experts', 'num_local_experts'],
     names: QWEN_EXPERTS,
   },
+  qwen3_vl_moe: {
+    gguf: 'qwen3vlmoe',
+    maxContext: 128000,
+    numKvHeads: 16,
+    qkNorm: 'head',
+    tied: true,
+    biases: SPLIT_BIASES,
+    experts: { gate: 'softmax', normalize: true },
+    reads: ['num_experts'],
+    gateUpHalves: true,
+    // Published files have transposed matrices, files that transformers 5 saved have not.
+    names: {
+      ...STACKED_EXPERTS,
+      expertGateUp: STACKED_EXPERTS.expertGateUpRows,
+      expertDownTransposed: STACKED_EXPERTS.expertDown,
+    },
+  },
   qwen3_vl: { gguf: 'qwen3vl', maxContext: 128000, numKvHeads: 32, qkNorm: 'head', biases: SPLIT_BIASES },
+  gemma: { ...GEMMA2, gguf: 'gemma', blockNorms: undefined, multipliers: 'gemma', reads: [], names: {} },
   gemma2: GEMMA2,
   gemma3: {
     ...GEMMA2,
@@ -211,31 +326,38 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ggufNames: { gateUp: 'ffn_up.weight' },
   },
   smollm3: { gguf: 'smollm3', maxContext: 32768, numKvHeads: 4, biases: LLAMA_BIASES, tied: true },
-  cohere2: {
-    gguf: 'cohere2',
-    norm: 'layer-without-bias',
-    parallel: { when: 'always', norms: 1 },
-    biases: SPLIT_BIASES,
-    multipliers: 'cohere',
-    ggufHead: 'tied',
-    maxContext: 8192,
-    tied: true,
-    reads: ['logit_scale'],
+  cohere: {
+    ...COHERE,
+    gguf: 'command-r',
+    qkNorm: 'each-head',
+    qkNormFlag: 'use_qk_norm',
   },
+  cohere2: COHERE,
   olmo2: OLMO2,
   olmo3: OLMO2,
-  granite: {
-    gguf: 'granite',
-    maxContext: 2048,
-    biases: LLAMA_BIASES,
-    multipliers: 'granite',
-    reads: ['attention_multiplier', 'residual_multiplier', 'embedding_multiplier', 'logits_scaling'],
+  olmoe: {
+    gguf: 'olmoe',
+    ggufHead: 'own',
+    qkNorm: 'all',
+    maxContext: 4096,
+    biases: SPLIT_BIASES,
+    experts: { gate: 'softmax', normalize: false, ggufWidth: 'whole' },
+    reads: ['num_experts'],
+    names: QWEN_EXPERTS,
+  },
+  granite: GRANITE,
+  granitemoe: GRANITE_MOE,
+  granitemoeshared: GRANITE_MOE,
+  granitemoehybrid: {
+    ...GRANITE_MOE,
+    withoutExperts: { ...GRANITE, biases: SPLIT_BIASES, width: 'shared_intermediate_size', names: SHARED_MLP },
   },
   stablelm: {
     gguf: 'stablelm',
     ggufHead: 'own',
     norm: 'layer',
     qkNorm: 'each-head',
+    qkNormFlag: 'qk_layernorm',
     parallel: { when: 'flag', norms: 1 },
     biases: { qkv: ['use_qkv_bias', false] },
     maxContext: 4096,
@@ -277,11 +399,17 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   },
   ministral3: { gguf: 'mistral3', maxContext: 262144, numKvHeads: 8, multipliers: 'temperature' },
   deepseek_v2: DEEPSEEK,
-  deepseek_v3: {
+  deepseek_v3: DEEPSEEK_V3,
+  kimi_k2: DEEPSEEK_V3,
+  mistral4: {
     ...DEEPSEEK,
-    maxContext: 4096,
-    experts: { gate: 'sigmoid', normalize: true, shared: 'plain', choiceBias: 'always' },
+    gguf: 'mistral4',
+    maxContext: 1048576,
+    experts: { gate: 'softmax', normalize: true, shared: 'plain', deepseek: true },
+    names: { ...STACKED_EXPERTS, ...SHARED_EXPERTS },
   },
+  deepseek_v32: DEEPSEEK_V32,
+  glm_moe_dsa: { ...DEEPSEEK_V32, gguf: 'glm-dsa', maxContext: 202752 },
   gpt_oss: {
     gguf: 'gpt-oss',
     ggufHead: 'own',
@@ -309,6 +437,116 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     biases: USE_BIAS,
     ggufUnused: /attn_output\.bias$/,
     tied: true,
+  },
+  ernie4_5_moe: {
+    gguf: 'ernie4_5-moe',
+    maxContext: 131072,
+    biases: USE_BIAS,
+    ggufUnused: /attn_output\.bias$/,
+    tied: true,
+    experts: {
+      gate: 'softmax',
+      normalize: true,
+      shared: 'plain',
+      choiceBias: 'if-stored',
+      choiceBiasRow: true,
+      deepseek: true,
+      ggufShared: 'width',
+      fields: {
+        used: 'moe_k',
+        shared: 'moe_num_shared_experts',
+        first: 'moe_layer_start_index',
+        last: 'moe_layer_end_index',
+        step: 'moe_layer_interval',
+      },
+    },
+    reads: ['moe_num_experts'],
+    names: { ...QWEN_EXPERTS, ...SHARED_EXPERTS, choiceBias: 'mlp.moe_statics.e_score_correction_bias' },
+  },
+  seed_oss: {
+    gguf: 'seed_oss',
+    maxContext: 524288,
+    numKvHeads: 8,
+    biases: { qkv: ['attention_bias', true], output: ['attention_out_bias', false], mlp: ['mlp_bias', false] },
+    ggufNames: { mlpNorm: 'post_attention_norm.weight' },
+  },
+  glm4_moe: {
+    ...DEEPSEEK_V3,
+    gguf: 'glm4moe',
+    latent: undefined,
+    multipliers: undefined,
+    maxContext: 131072,
+    numKvHeads: 8,
+    qkNorm: 'head',
+    qkNormFlag: 'use_qk_norm',
+    biases: { qkv: ['attention_bias', false] },
+    ggufNames: { mlpNorm: 'post_attention_norm.weight' },
+  },
+  dots1: {
+    ...DEEPSEEK_V3,
+    gguf: 'dots1',
+    ggufHead: 'own',
+    latent: undefined,
+    multipliers: undefined,
+    qkNorm: 'head',
+    biases: SPLIT_BIASES,
+  },
+  bailing_moe_v2: {
+    gguf: 'bailingmoe2',
+    ggufHead: 'own',
+    maxContext: 16384,
+    qkNorm: 'head',
+    biases: { qkv: ['use_qkv_bias', false], output: ['use_bias', false] },
+    experts: {
+      gate: 'sigmoid',
+      normalize: true,
+      shared: 'plain',
+      choiceBias: 'if-stored',
+      deepseek: true,
+      fields: { shared: 'num_shared_experts' },
+    },
+    reads: ['num_experts'],
+    names: {
+      ...QWEN_EXPERTS,
+      ...SHARED_EXPERTS,
+      embedding: 'word_embeddings.weight',
+      qkv: 'attention.query_key_value.weight',
+      qNorm: 'attention.query_layernorm.weight',
+      kNorm: 'attention.key_layernorm.weight',
+      output: 'attention.dense.weight',
+      choiceBias: 'mlp.gate.expert_bias',
+    },
+  },
+  hunyuan_v1_dense: HUNYUAN,
+  hunyuan_v1_moe: {
+    ...HUNYUAN,
+    gguf: 'hunyuan-moe',
+    experts: {
+      gate: 'softmax',
+      normalize: true,
+      shared: 'plain',
+      fields: { used: 'moe_topk', width: 'intermediate_size', sharedWidth: 'intermediate_size' },
+      ggufShared: 'width',
+    },
+    reads: ['num_experts'],
+    names: {
+      ...HUNYUAN.names,
+      ...QWEN_EXPERTS,
+      router: 'mlp.gate.wg.weight',
+      sharedGate: 'mlp.shared_mlp.gate_proj.weight',
+      sharedUp: 'mlp.shared_mlp.up_proj.weight',
+      sharedDown: 'mlp.shared_mlp.down_proj.weight',
+    },
+  },
+  minimax_m2: {
+    gguf: 'minimax-m2',
+    ggufHead: 'own',
+    maxContext: 196608,
+    numKvHeads: 8,
+    qkNorm: 'all',
+    experts: { gate: 'sigmoid', normalize: true, choiceBias: 'always', deepseek: true },
+    reads: ['num_local_experts'],
+    names: { ...MIXTRAL_EXPERTS, choiceBias: 'block_sparse_moe.e_score_correction_bias' },
   },
   exaone4: { ...OLMO2, gguf: 'exaone4', ggufHead: undefined, qkNorm: 'head', biases: {} },
   minicpm: {
@@ -344,17 +582,11 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
     'its layers of linear attention (delta networks)',
     'qwen3next qwen35 qwen35moe qwen4exp kimilinear kimik3 bailingmoe3',
   ],
-  [
-    'its state space layers (Mamba)',
-    'mamba mamba2 jamba falconh1 granitehybrid granitemoehybrid nemotronh nemotronhmoe plamo2',
-  ],
+  ['its state space layers (Mamba)', 'mamba mamba2 jamba falconh1 granitehybrid nemotronh nemotronhmoe plamo2'],
   ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
   ['its layers of short convolutions', 'lfm2 lfm2moe'],
   ['its layers of lightning attention', 'minimax01 minimax'],
-  [
-    'its sparse attention, for which an indexer chooses tokens',
-    'deepseek32 deepseekv32 deepseek4 deepseekv4 glmdsa glmmoedsa dots3note hyv4 minimaxm3',
-  ],
+  ['its sparse attention, for which an indexer chooses tokens', 'deepseek4 deepseekv4 dots3note hyv4 minimaxm3'],
   ['its alternating updates and per-layer embeddings', 'gemma3n'],
   [
     'its per-layer embeddings, keys and values shared by layers, and layers with heads of two sizes',
@@ -375,7 +607,7 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['its squared ReLU', 'arcee jais2 nemotron persimmon plm nanochat'],
   ['its activation, xIELU', 'apertus'],
   ['its norms inside the blocks', 'bitnet'],
-  ['its norms of q and k after RoPE', 'hunyuandense hunyuanmoe hunyuanvl hunyuanv1dense hunyuanv1moe maincoder talkie'],
+  ['its norms of q and k after RoPE', 'hunyuanvl maincoder talkie'],
   ['its gate on the attention output', 'afmoe laguna museglimmer step35'],
   ['its layers with different numbers of heads', 'deci openelm mimo2'],
   ['its layers that run several times', 'hrm nanbeige'],
@@ -404,6 +636,7 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   swiglu_limit: [7],
   num_experts: [0],
   num_local_experts: [0, 1],
+  moe_num_experts: [0],
   n_routed_experts: [0],
   attention_chunk_size: [],
   cross_attention_layers: [],
@@ -414,7 +647,6 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
 
 /** The same for GGUF keys, without the architecture in front. */
 export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
-  nextn_predict_layers: [0],
   'attention.causal': [true],
 };
 

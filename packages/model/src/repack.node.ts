@@ -74,6 +74,7 @@ export async function writeGguf(path: string, out: string, options: RepackOption
     const { config } = description;
     if (config.source !== 'huggingface')
       fail('FORMAT', description.where, 'it is a GGUF already. Give a folder with config.json and *.safetensors.');
+    refuseSparse(description);
     const target = ggufTarget(description);
     const layout = layoutOf(target, storedNames(description, target));
     const { metadata, factors, back, notes } = ggufConfig(config, layout, out);
@@ -119,6 +120,16 @@ export async function writeGguf(path: string, out: string, options: RepackOption
   });
 }
 
+function refuseSparse({ config, where }: PlannedModel): void {
+  const next = 'The converters of llama.cpp and transformers write it.';
+  if (config.family.sparse)
+    fail(
+      'UNSUPPORTED',
+      where,
+      `the indexer of ${config.architecture}, which is left out here, would be missing. ${next}`,
+    );
+}
+
 /** Returns the config of the new GGUF, with llama.cpp's rule for the head. */
 function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   const { family } = config;
@@ -136,7 +147,7 @@ function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): 
   const { names: saved = {} } = target.family;
   const gguf = target.source === 'gguf';
   const hasChoice = weights.some(({ place }) => place.endsWith('.choiceBias.weight'));
-  if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : 'mlp.gate.e_score_correction_bias');
+  if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : (saved.choiceBias ?? 'mlp.gate.e_score_correction_bias'));
   const qkv = saved.qkv && (gguf ? 'attn_qkv.weight' : saved.qkv);
   const hasBias = weights.some(({ place }) => place.endsWith('.q.bias'));
   if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));
@@ -288,6 +299,7 @@ export async function writeSafetensorsFolder(
   return describeModelPath(path, { as }, async (description) => {
     const { config } = description;
     if (config.source !== 'gguf') fail('FORMAT', description.where, 'it is no GGUF. Give a .gguf file.');
+    refuseSparse(description);
     const next = 'experts of gpt-oss are not written as safetensors: take the published folder.';
     if (config.family.gguf === 'gpt-oss') fail('UNSUPPORTED', description.where, next);
     const small = await description.readFiles({ graph: 'model.onnx' });

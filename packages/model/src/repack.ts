@@ -207,7 +207,7 @@ function rebuilt(
     case 'expertGateUp.weight':
       return whole([part], ['expertGate.weight', 'expertUp.weight'], (weight) => {
         const none = { weight: weight!, bias: undefined };
-        const { expertGate, expertUp } = untransposed(none, none);
+        const { expertGate, expertUp } = untransposed(description.config, none, none);
         return [expertGate!.weight, expertUp!.weight] as Floats[];
       });
     case 'expertDownTransposed.weight':

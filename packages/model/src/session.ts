@@ -115,6 +115,12 @@ export function sessionOf(
           refuse('RANGE', 'shift: count', rest, count);
         const next = 'it was given positions of its own. Open another session.';
         if (ownPositions) fail('UNSUPPORTED', 'shift: session', next);
+        if (config.family.qkNormLast)
+          fail(
+            'UNSUPPORTED',
+            'shift: session',
+            `keys of ${config.architecture} are normed after RoPE, so they cannot be rotated back.`,
+          );
         await sequence.shift(from, count);
       }),
     dispose() {

@@ -123,7 +123,7 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
       if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
       if (found.expertGateUpBlocks) return { ...found, ...gateAndUp(found.expertGateUpBlocks) };
       return found.expertGateUp
-        ? { ...found, ...untransposed(found.expertGateUp, found.expertDownTransposed!) }
+        ? { ...found, ...untransposed(config, found.expertGateUp, found.expertDownTransposed!) }
         : found;
     }),
     norm: { weight: loaded.get('norm.weight') as Vector, bias: loaded.get('norm.bias') as Vector | undefined },
@@ -166,16 +166,24 @@ export function biasInTurns(bias: Vector | undefined, n: 0 | 1): Vector | undefi
   return turns?.slice(2, n, n + 1).view([e, twoX / 2]);
 }
 
-/** Returns views of gpt-oss's matrices of experts as `[e, outputs, inputs]`, with gate and up apart. */
+/** Returns views of transposed matrices of experts as `[e, outputs, inputs]`, with gate and up apart. */
 export function untransposed(
+  { family }: DecoderConfig,
   gateUp: Linear,
   down: Linear,
 ): Pick<LayerWeights, 'expertGate' | 'expertUp' | 'expertDown'> {
   const whole = gateUp.weight as Vector; // [e, h, 2x]
   const [e, h, twoX] = whole.shape as [number, number, number];
-  const turns = whole.view([e, h, twoX / 2, 2]);
+  const x = twoX / 2;
+  const part = (n: 0 | 1): Vector => {
+    if (family.gateUpHalves) return whole.slice(2, n * x, (n + 1) * x);
+    return whole
+      .view([e, h, x, 2])
+      .slice(3, n, n + 1)
+      .view([e, h, x]);
+  };
   const nth = (n: 0 | 1): Linear => {
-    const one = turns.slice(3, n, n + 1).view([e, h, twoX / 2]);
+    const one = part(n);
     return { weight: one.permute([0, 2, 1]), bias: biasInTurns(gateUp.bias, n) };
   };
   const expertDown = { weight: (down.weight as Vector).permute([0, 2, 1]), bias: down.bias };

@@ -154,6 +154,8 @@ const NORM = row('norm.weight', 'output_norm.weight', ['h'], 'norm');
 const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
 /** The name of GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
 const GGUF_QKV = 'attn_qkv.weight';
+/** The same of gate and up of experts. */
+const GGUF_EXPERTS = 'ffn_gate_up_exps.weight';
 
 function lengthsOf(config: DecoderConfig) {
   const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts } = config;
@@ -186,9 +188,10 @@ function lengthsOf(config: DecoderConfig) {
 
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
 function partsOf(
-  { family, source, latent, parallel, qkNorm, experts }: DecoderConfig,
+  { family, latent, parallel, qkNorm, experts }: DecoderConfig,
   layer: number,
   stored: (part: Part) => boolean,
+  transposed: boolean,
 ): Part[] {
   const before = family.blockNorms !== 'after';
   const after = family.blockNorms !== undefined;
@@ -215,7 +218,7 @@ function partsOf(
     const { choiceBias } = family.experts!;
     if (choiceBias === 'always' || (choiceBias && stored('choiceBias'))) parts.push('choiceBias');
     if (stored('expertGateUpBlocks')) parts.push('expertGateUpBlocks', 'expertDown');
-    else if (source === 'huggingface' && family.names?.expertGateUp) parts.push('expertGateUp', 'expertDownTransposed');
+    else if (transposed) parts.push('expertGateUp', 'expertDownTransposed');
     else parts.push('expertGate', 'expertUp', 'expertDown');
     if (experts.sharedWidth > 0) {
       if (family.experts!.shared === 'gated') parts.push('sharedRouter');
@@ -232,6 +235,9 @@ const SPARE = {
     /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
   gguf: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
 };
+
+/** The tensors that choose tokens for sparse attention. */
+const INDEXER = /^(blk|model\.layers)\.\d+\.(self_attn\.)?indexer\./;
 
 /** One weight that the model needs. */
 interface Need {
@@ -252,6 +258,8 @@ interface Piece {
   readonly shape: readonly number[];
   /** The first row, and one past the last. Default: all. */
   readonly rows?: readonly [from: number, to: number];
+  /** How many rows there are. Default: the first dimension. */
+  readonly of?: number;
 }
 
 /**
@@ -266,7 +274,8 @@ export function planWeights(
   where: string,
   hold: HoldOptions = {},
 ): WeightPlan[] {
-  const unused = config.source === 'gguf' ? config.family.ggufUnused : undefined;
+  const { family } = config;
+  const unused = config.source === 'gguf' ? family.ggufUnused : undefined;
   const stored = unused ? given.filter(({ name }) => !unused.test(name)) : given;
   const byName = new Map<string, StoredTensor>();
   for (const tensor of stored) {
@@ -287,13 +296,14 @@ export function planWeights(
   });
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
+    if (family.sparse && INDEXER.test(name)) continue;
     if (config.source === 'huggingface') {
       // transformers ignores the lm_head that some files have beside a tied head.
       if (config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
       // DeepSeek-V3 has more layers at its end, which predict further tokens.
       const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
-      if (config.latent && layer !== undefined && Number(layer) >= config.numLayers) continue;
-    }
+      if (family.experts?.deepseek && layer !== undefined && Number(layer) >= config.numLayers) continue;
+    } else if (Number(/^blk\.(\d+)\./.exec(name)?.[1]) >= config.numLayers) continue;
     const why = `a ${config.architecture} model with this config has no such tensor`;
     const next = 'The model has a step that is not computed here, or the config belongs to another model.';
     fail('UNSUPPORTED', `${file}: tensor ${nameForMessage(name)}`, `${why}. ${next}`);
@@ -340,8 +350,8 @@ export function layoutOf(config: DecoderConfig, names: readonly string[]): Tenso
   const tensors = new Map<string, { readonly shape: readonly number[]; readonly parts: TensorPart[] }>();
   for (const { place, pieces, lessOne = false } of needsOf(config, new Map(names.map((name) => [name, name])))) {
     let from = 0;
-    for (const { name, shape, rows = [0, shape[0]!] } of pieces) {
-      const width = shape.slice(1).reduce((product, size) => product * size, 1);
+    for (const { name, shape, rows = [0, shape[0]!], of = shape[0]! } of pieces) {
+      const width = countElements(shape) / of;
       const [at, count] = [rows[0] * width, (rows[1] - rows[0]) * width];
       const tensor = tensors.get(name) ?? { shape, parts: [] };
       tensors.set(name, tensor);
@@ -357,7 +367,7 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const { source, family } = config;
   const gguf = source === 'gguf';
   const lengths = lengthsOf(config);
-  const names: Names = (gguf ? family.ggufNames : family.names) ?? {};
+  const names: Names = gguf ? (family.ggufNames ?? {}) : namesIn(family.names ?? {}, stored);
   const nameOf = (part: string, row: Row): string => names[part] ?? row[source];
   const embedding = nameOf('embedding', EMBEDDING);
   // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
@@ -368,13 +378,15 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const inLayers = new Set([...stored.keys()].map(bare));
   const somewhere = (name: string): boolean => inLayers.has(bare(name));
   const needs: Need[] = [];
+  const isRow = (place: string): boolean =>
+    !gguf && family.experts?.choiceBiasRow === true && place.endsWith('.choiceBias');
   const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
     const lessOne = !gguf && family.gainsLessOne === true && /norm$/i.test(place);
     const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
     const pieces = turns
       ? codesAndScales(name, shape, turns)
-      : (rows?.(shape.slice(1), false) ?? piecesOf(name, shape));
+      : (rows?.(shape.slice(1), false) ?? piecesOf(name, isRow(place) ? [1, ...shape] : shape));
     needs.push({ place: `${place}.weight`, shape, pieces, plain: place.endsWith('.kvB'), lessOne, turns });
     const biases = hasBias(config, row.bias);
     if (!biases) return;
@@ -388,7 +400,8 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   for (let layer = 0; layer < config.numLayers; layer++) {
     const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
     const has = (part: Part): boolean => somewhere(before + nameOf(part, LAYER[part]));
-    for (const part of partsOf(config, layer, has)) {
+    const transposed = !gguf && hasTransposed(config, (part) => stored.get(before + names[part]));
+    for (const part of partsOf(config, layer, has, transposed)) {
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
       const rows = fusedRows(config, lengths, before, part, names, somewhere);
@@ -402,6 +415,37 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   return needs;
 }
 
+/**
+ * Returns a family's names in a file. transformers 5 may save the names of its own modules, which stack the experts that
+ * published files have one by one.
+ */
+function namesIn(names: Names, stored: ReadonlyMap<string, unknown>): Names {
+  if (!names.expertDown || names.expertGateUp) return names;
+  const inLayers = [...new Set([...stored.keys()].map((name) => name.replace(/^.*layers\.\d+\./, '')))];
+  const find = (pattern: RegExp): string | undefined => inLayers.find((name) => pattern.test(name));
+  const expertGateUpRows = find(/^\w+\.experts\.gate_up_proj$/);
+  if (!expertGateUpRows) return names;
+  return {
+    ...names,
+    expertGateUpRows,
+    expertDown: expertGateUpRows.replace('gate_up', 'down'),
+    router: find(/^\w+\.(gate|router)\.weight$/) ?? names.router,
+    choiceBias: find(/\.e_score_correction_bias$/) ?? names.choiceBias,
+  };
+}
+
+/** Whether the experts of a layer are `[e, inputs, outputs]`. In files of some families, shapes tell. */
+function hasTransposed({ family, experts, hiddenSize: h }: DecoderConfig, stored: (part: string) => unknown): boolean {
+  const { expertGateUp, expertGateUpRows } = family.names ?? {};
+  if (!expertGateUp || !expertGateUpRows) return expertGateUp !== undefined;
+  const { count: e, width: x } = experts!;
+  const is = (part: string, shape: readonly number[]): boolean => {
+    const found = (stored(part) as Partial<StoredTensor> | undefined)?.shape;
+    return found === undefined || String(found) === String(shape);
+  };
+  return !is('expertGateUpRows', [e, 2 * x, h]) || !is('expertDown', [e, h, x]);
+}
+
 type Names = Readonly<Partial<Record<string, string>>>;
 /** Returns the rows of a fused matrix, whose rows have the shape `tail`, or of its bias. */
 type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
@@ -409,7 +453,7 @@ type RowsOf = (tail: readonly number[], bias: boolean) => Piece[];
 /** Finds the rows of a part in a fused matrix; undefined for a part with its own tensor in some layer. */
 function fusedRows(
   { family, source, headDim, numHeads }: DecoderConfig,
-  { q, k, v, f }: ReturnType<typeof lengthsOf>,
+  { q, k, v, f, e, x, h, s }: ReturnType<typeof lengthsOf>,
   before: string,
   part: Part,
   names: Names,
@@ -424,6 +468,22 @@ function fusedRows(
     const name = names.gateUp;
     if (name === undefined || stored(before + LAYER.gate[source])) return undefined;
     return found(name, 2 * f, [part === 'gate' ? [0, f] : [f, 2 * f]]);
+  }
+  if (source === 'huggingface' && (part === 'sharedGate' || part === 'sharedUp') && names.sharedGateUp)
+    return found(names.sharedGateUp, 2 * s, [part === 'sharedGate' ? [0, s] : [s, 2 * s]]);
+  if (part === 'expertGate' || part === 'expertUp') {
+    // Each expert has the rows of its gate, and then those of its up.
+    const both = source === 'gguf' ? GGUF_EXPERTS : names.expertGateUpRows;
+    if (both === undefined || (source === 'gguf' && !stored(before + both))) return undefined;
+    const name = before + both;
+    const from = (expert: number): number => (2 * expert + (part === 'expertGate' ? 0 : 1)) * x;
+    return () =>
+      Array.from({ length: e }, (_, n) => ({
+        name,
+        shape: [e, 2 * x, h],
+        rows: [from(n), from(n) + x],
+        of: 2 * e * x,
+      }));
   }
   if (part !== 'q' && part !== 'k' && part !== 'v') return undefined;
   const name = source === 'gguf' ? GGUF_QKV : names.qkv;
@@ -522,7 +582,7 @@ export function bytesHeld(held: Held, count: number): number {
 /**
  * Checks the shape of a piece, and returns its place in the file. The file may have a matrix of one row as a vector.
  */
-function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
+function spanOf(tensor: StoredTensor, { name, shape, rows, of = shape[0]! }: Piece): Span {
   const where = `${tensor.file}: tensor ${name}`;
   const wanted = shape[0] === 1 && tensor.shape.length < shape.length ? shape.slice(1) : shape;
   if (String(tensor.shape) !== String(wanted)) {
@@ -532,7 +592,7 @@ function spanOf(tensor: StoredTensor, { name, shape, rows }: Piece): Span {
   const { file, byteOffset, type } = tensor;
   const size = tensor.sizeBytes ?? refuse('UNSUPPORTED', where, `type ${TYPES}`, type);
   if (!rows) return { file, byteOffset, sizeBytes: size };
-  const rowBytes = size / shape[0]!;
+  const rowBytes = size / of;
   return { file, byteOffset: byteOffset + rows[0] * rowBytes, sizeBytes: (rows[1] - rows[0]) * rowBytes };
 }
 

@@ -433,10 +433,10 @@ describe('GGUF', () => {
       'FORMAT',
       /qwen3moe\.expert_count: expected the number of experts, got none/,
     ],
-    'layers that predict further tokens': [
-      keys('llama', { nextn_predict_layers: 1 }),
-      'UNSUPPORTED',
-      /nextn_predict_layers: expected none, got 1/,
+    'only layers that predict further tokens': [
+      keys('llama', { nextn_predict_layers: 3 }),
+      'FORMAT',
+      /nextn_predict_layers: expected an integer in \[0, 2\], got 3/,
     ],
     'heads that differ by layer': [
       keys('llama', { 'attention.head_count_kv': [2, 1, 2] }),
@@ -456,6 +456,10 @@ describe('GGUF', () => {
     'no layers': [keys('llama', { block_count: 0 }), 'FORMAT', /block_count/],
     'no context': [keys('llama', { context_length: undefined }), 'FORMAT', /context_length/],
   };
+  test('layers that predict further tokens are left out', () => {
+    const config = read(keys('llama', { nextn_predict_layers: 1 }));
+    assert.deepEqual([config.numLayers, config.layers(16).length], [2, 2]);
+  });
   for (const [label, [metadata, code, message]] of Object.entries(refusals)) {
     test(`refusal: ${label}`, () => assert.throws(() => read(metadata), { name: 'RopewalkError', code, message }));
   }

@@ -3,18 +3,20 @@
  * are few tokens.
  */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { Ropewalk } from 'ropewalk';
 import { countGpu, type GpuCounts } from '../../../test/support/count-gpu.js';
 import { assertClose, BASE, continued, TOKENS, tolerance, YARN } from '../../../test/support/decoder.js';
-import { check, familyVectors, NEAR } from '../../../test/support/family-vectors.js';
+import { check, familyVectors, NEAR, savedFamilies, savedFamily } from '../../../test/support/family-vectors.js';
 import { STORIES } from '../../../test/support/fixtures.js';
 import { noGpu, openShared, sharedWebgpu } from '../../../test/support/gpu.js';
 import { storiesOn, TEXT } from '../../../test/support/stories.js';
 import { numberTokenizer, tinyModel } from '../../../test/support/tiny-model.js';
 import { loadModel } from '../src/load.js';
-import { loadModelFile } from '../src/node.js';
+import { loadModelFile, loadModelFolder } from '../src/node.js';
 
 describe('a decoder on webgpu', { skip: noGpu }, () => {
   // Software adapters are slow, so there is one backend and there are few tokens.
@@ -84,6 +86,25 @@ describe('families on webgpu: the logits of a short prompt and of one more token
         check(got, Array.from(want).slice(0, 19 * vector.vocab), NEAR, 'prompt');
         const last = await session.append(tokens.slice(-1));
         check(last, Array.from(want).slice(19 * vector.vocab, 20 * vector.vocab), NEAR, 'next token');
+      } finally {
+        model.dispose();
+      }
+    });
+  }
+});
+
+describe('families that transformers saved, on webgpu', { skip: noGpu }, () => {
+  const scratch = mkdtempSync(join(tmpdir(), 'ropewalk-gpu-'));
+  after(() => rmSync(scratch, { recursive: true }));
+  for (const name of savedFamilies()) {
+    test(name, async () => {
+      const { writeTo, tokens, logits } = savedFamily(name);
+      const folder = join(scratch, name);
+      writeTo(folder);
+      const backend = new Ropewalk(await sharedWebgpu());
+      const model = await loadModelFolder(folder, { backend, context: 64, tokenizer: false });
+      try {
+        check(await model.openSession().append(tokens, { logits: 'all' }), logits, 2e-4, 'logits'); // as on cpu
       } finally {
         model.dispose();
       }

@@ -10,7 +10,7 @@
  */
 import type { BlockTensor, FloatDtype, OpPlan } from 'ropewalk';
 import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
-import { checkPlan, refuse, walk } from 'ropewalk/backend';
+import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import type { OptionNames } from 'ropewalk/internal';
 import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
 import { GraphBuilder } from './builder.js';
@@ -59,6 +59,7 @@ const NAMES: OptionNames<EmitOptions> = {
 export function emitPlan(b: GraphBuilder, plan: OpPlan, options: EmitOptions): EmittedGraph | NotEmitted {
   if (!reading('graph', () => b instanceof GraphBuilder)) refuse('RANGE', 'graph', 'a GraphBuilder', b);
   checkPlan(plan);
+  if (!Object.hasOwn(EMITTERS, plan.op)) unknownPlan(plan as never);
   const given = readOptions(options, 'graph: options', NAMES);
   readName(given.form, ['standard', 'primitives'], 'graph: form');
   const g = new PlanGraph(b, given, computeFor(plan));
