@@ -89,12 +89,12 @@ FAMILIES = {
 }
 
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
-LATENT = dict(
+SPLIT_LATENT = dict(
     q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=12, num_key_value_heads=4,
     rope_scaling=dict(YARN, mscale=0.7, mscale_all_dim=0.7),
 )
-VISION = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
-MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=VISION)
+IMAGES = dict(depth=1, hidden_size=32, embed_dim=32, num_heads=2, mlp_ratio=2, intermediate_size=32, out_hidden_size=32)
+MROPE = dict(text_config=dict(SIZES, rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2])), vision_config=IMAGES)
 
 # The same for those that are proved by llama.cpp's vectors as well: here beside transformers in f32.
 FAMILIES.update({
@@ -114,7 +114,7 @@ FAMILIES.update({
     "qwen3_moe": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, moe_intermediate_size=16, norm_topk_prob=True)),
     "qwen3_vl": ("Qwen3VLConfig", dict(
         text_config=dict(SIZES, head_dim=16, rope_scaling=dict(rope_type="default", mrope_section=[4, 2, 2])),
-        vision_config=dict(VISION, deepstack_visual_indexes=[0]),
+        vision_config=dict(IMAGES, deepstack_visual_indexes=[0]),
     )),
     "gemma2": ("Gemma2Config", dict(head_dim=16, query_pre_attn_scalar=12, sliding_window=5, final_logit_softcapping=9.0)),
     "gemma3": ("Gemma3TextConfig", dict(
@@ -139,9 +139,9 @@ FAMILIES.update({
             YARN, rope_theta=10000.0, original_max_position_embeddings=8, beta_fast=4.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
         ),
     )),
-    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
-    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
-    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **LATENT}, n_group=3, topk_group=2)),
+    "deepseek_v2": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, norm_topk_prob=False, topk_method="group_limited_greedy", n_group=3, topk_group=2)),
+    "deepseek_v2-lite": ("DeepseekV2Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, q_lora_rank=None, rope_scaling=None, norm_topk_prob=False)),
+    "deepseek_v3": ("DeepseekV3Config", dict({**DEEP_EXPERTS, **SPLIT_LATENT}, n_group=3, topk_group=2)),
     "gpt_oss": ("GptOssConfig", dict(LOCAL_EXPERTS, head_dim=8, sliding_window=5, rope_scaling=dict(YARN, truncate=False))),
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=8, use_bias=True)),
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=4, sliding_window=5)),

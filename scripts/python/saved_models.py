@@ -40,6 +40,10 @@ def save(name, folder):
             places = {"cache_position": torch.arange(start, end)} if transformers.__version__[0] == "4" else {}
             out = model(input_ids=ids[:, start:end], past_key_values=cache, use_cache=True, **places)
             cache = out.past_key_values
+            if cache is None:
+                # transformers 4 makes no cache for hybrid models, even without a Mamba layer.
+                cached = [plain]
+                break
             cached.append(out.logits[0])
         padding = torch.zeros(1, PADDING, dtype=torch.int64)
         padded = model(

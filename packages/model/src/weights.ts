@@ -419,7 +419,7 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const { source, family } = config;
   const gguf = source === 'gguf';
   const lengths = lengthsOf(config);
-  const names: Names = (gguf ? family.ggufNames : family.names) ?? {};
+  const names: Names = gguf ? (family.ggufNames ?? {}) : namesIn(family.names ?? {}, stored);
   const nameOf = (part: string, row: Row): string => names[part] ?? row[source];
   const embedding = nameOf('embedding', EMBEDDING);
   // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
@@ -481,6 +481,25 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const outer = stored.has(`language_model.${head}`) ? 'language_model.' : '';
   if (!config.tiedHead) add('head', HEAD, outer + head);
   return needs;
+}
+
+/**
+ * Returns a family's names in a file. transformers 5 may save the names of its own modules, which stack the experts that
+ * published files have one by one.
+ */
+function namesIn(names: Names, stored: ReadonlyMap<string, unknown>): Names {
+  if (!names.expertDown || names.expertGateUp) return names;
+  const inLayers = [...new Set([...stored.keys()].map((name) => name.replace(/^.*layers\.\d+\./, '')))];
+  const find = (pattern: RegExp): string | undefined => inLayers.find((name) => pattern.test(name));
+  const expertGateUpRows = find(/^\w+\.experts\.gate_up_proj$/);
+  if (!expertGateUpRows) return names;
+  return {
+    ...names,
+    expertGateUpRows,
+    expertDown: expertGateUpRows.replace('gate_up', 'down'),
+    router: find(/^\w+\.(gate|router)\.weight$/) ?? names.router,
+    choiceBias: find(/\.e_score_correction_bias$/) ?? names.choiceBias,
+  };
 }
 
 /** Whether the experts of a layer are `[e, inputs, outputs]`. In files of some families, shapes tell. */

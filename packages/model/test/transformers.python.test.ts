@@ -9,21 +9,29 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { parseNpy } from '@ropewalk/formats';
 import { type Ropewalk, ropewalk } from 'ropewalk';
+import { ROOT } from '../../../test/support/build.js';
 import { noPython, runPython } from '../../../test/support/python.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
 import { loadModelFolder } from '../src/node.js';
 
-/** The names of families.py. */
-const NAMES = (
-  'llama mistral mixtral qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen3 qwen3_moe qwen3_vl gemma2 gemma3 phi3 ' +
-  'phi3-longrope smollm3 cohere2 olmo2 olmo3 granite stablelm stablelm-parallel gpt_neox glm4 ministral3 deepseek_v2 ' +
-  'deepseek_v2-lite deepseek_v3 gpt_oss ernie4_5 exaone4 starcoder2'
-).split(' ');
+/** Entries of families.py that are no model of transformers, or that no row computes. */
+const ELSEWHERE = ['bailing_moe_v2', 'phimoe'];
+const entries = readFileSync(join(ROOT, 'scripts/python/families.py'), 'utf8').matchAll(/^ {4}"([\w-]+)": \("/gm);
+/** The entries of families.py, and forms of saved_models.py behind them. */
+const NAMES = [
+  ...[...entries].map(([, name]) => name!).filter((name) => !ELSEWHERE.includes(name)),
+  ...'llama+shards qwen3+bf16 gpt_oss+bf16 gemma2+bf16 qwen2+f16 mixtral+fresh qwen2_moe+fresh qwen3_moe+fresh'.split(
+    ' ',
+  ),
+  ...'qwen3_vl_moe+fresh deepseek_v3+fresh granitemoe+fresh minimax_m2+fresh ernie4_5_moe+fresh'.split(' '),
+];
 /**
- * transformers 4.57 has no Ministral 3, cannot make a StableLM with norms of q and k, and scales DeepSeek V2's attention
- * without YaRN's factor, which the model's own code and transformers 5 have.
+ * transformers 4.57 saves no stacked experts, cannot make a StableLM with norms of q and k nor this Qwen3-VL-MoE, and
+ * scales DeepSeek V2's attention without YaRN's factor, which the model's own code and transformers 5 have.
  */
-const ONLY_FIVE = ['ministral3', 'stablelm', 'deepseek_v2'];
+const ONLY_FIVE = /^(qwen3_vl_moe|stablelm|deepseek_v2)$|\+fresh$/;
+/** How it says that it has no such model. */
+const UNKNOWN = /has no attribute \w+Config$|^KeyError: '\w+'$/;
 const VOCAB = 64;
 const PADDING = 2;
 const PREFILL = 5;
@@ -49,17 +57,18 @@ function near(got: Float32Array, want: Float32Array, what: string): void {
 let cpu: Ropewalk;
 for (const version of ['v5', 'v4'] as const) {
   describe(`transformers ${version === 'v5' ? 5 : '4.57'}`, { skip: noPython }, () => {
-    const names = version === 'v5' ? NAMES : NAMES.filter((name) => !ONLY_FIVE.includes(name));
+    const names = version === 'v5' ? NAMES : NAMES.filter((name) => !ONLY_FIVE.test(name));
     const folder = mkdtempSync(join(tmpdir(), 'saved-'));
+    let errors: Record<string, string> = {};
     before(async () => {
       cpu ??= await ropewalk({ backend: 'cpu', threads: 1 });
-      const { errors } = JSON.parse(
-        runPython('saved_models.py', [folder, ...names], version)
-          .trim()
-          .split('\n')
-          .at(-1)!,
-      );
-      assert.deepEqual(errors, {});
+      const said = runPython('saved_models.py', [folder, ...names], version)
+        .trim()
+        .split('\n')
+        .at(-1)!;
+      errors = JSON.parse(said).errors;
+      const wrong = Object.entries(errors).filter(([, why]) => version === 'v5' || !UNKNOWN.test(why));
+      assert.deepEqual(wrong, []);
     });
     after(() => {
       rmSync(folder, { recursive: true, force: true });
@@ -67,7 +76,8 @@ for (const version of ['v5', 'v4'] as const) {
     });
 
     for (const name of names) {
-      test(name, async () => {
+      test(name, async (t) => {
+        if (name in errors) return t.skip('left out: transformers 4.57 has no such model');
         const array = (file: string) => parseNpy(readFileSync(join(folder, name, `${file}.npy`))).data as Float32Array;
         const tokens = Array.from(array('tokens'));
         const options = { backend: cpu, context: 64, tokenizer: numberTokenizer(VOCAB) };

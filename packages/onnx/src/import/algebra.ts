@@ -16,7 +16,8 @@ import type { Shapes } from './scope.js';
 
 /** Heads have at most this width. A hidden dimension is not traced. */
 export const MAX_CHANNELS = 1024;
-const MAX_FACTORS = 3;
+/** x, its norm, the gain of its norm, and cos or sin. */
+const MAX_FACTORS = 4;
 /** Comparing a term with others costs this many steps, because the names of its factors are compared. */
 const STEPS_PER_TERM = 4;
 /** No exporter nests this deep. */

@@ -212,10 +212,11 @@ class ArithmeticSearch {
         const verdict = judgeRotation(forms, leaf, this.#isTable);
         if (verdict && 'rotation' in verdict) return { rotation: verdict.rotation, x: leaf, trails: algebra.leaves };
         because ??= verdict?.because;
-        continue;
+        // Gemma 3 norms q and k after it has moved their heads: x is the product, and not its first factor.
+        if (forms.every((terms) => terms.every(({ factors }) => factors.length <= 2))) continue;
       }
       // x is a part of a wider value (q of qkv, the rotary part of DeepSeek's heads), so that part becomes the leaf.
-      if (countElements(trail) < forms.length || this.shapes.shapeOf(leaf)?.length === trail.length) continue;
+      else if (countElements(trail) < forms.length || this.shapes.shapeOf(leaf)?.length === trail.length) continue;
       for (const part of pathTo(this.#scope, leaf, y)) {
         if (part === y || this.shapes.shapeOf(part)?.at(-1) !== forms.length || !this.#sameRank(part, y)) continue;
         const inner = this.#algebraTo(part);

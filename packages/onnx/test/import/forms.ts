@@ -90,17 +90,18 @@ function anglesByMatMul(g: Graph, spec: RopeSpec, position: string): string {
   return g.node('Transpose', [g.node('MatMul', [g.node('Cast', [expanded], { to: 1 }), rows])], { perm: [0, 2, 1] });
 }
 
-function hfComputed(): Form {
+/** `normed`: q has a norm after its heads were moved, as torch.onnx (dynamo) writes Gemma 3 of transformers 5.24.0. */
+function hfComputed(normed = false): Form {
   const spec: RopeSpec = { ...llama, base: 500000, scaling: { kind: 'linear', factor: 4 }, attentionFactor: 1.25 };
   const g = new Graph();
   const hidden = g.input('hidden', 'f32', ['batch', 'seq', 24]);
   const position = g.input('position_ids', 'i64', ['batch', 'seq']);
-  const x = g.node(
-    'Transpose',
-    [g.node('Reshape', [hidden, g.constant(i64([0, 0, 3, 8]))])],
-    { perm: [0, 2, 1, 3] },
-    { to: 'q' },
-  );
+  const heads = g.node('Reshape', [hidden, g.constant(i64([0, 0, 3, 8]))]);
+  const moved = g.node('Transpose', [heads], { perm: [0, 2, 1, 3] }, { to: normed ? 'moved' : 'q' });
+  const mean = (): string => g.node('ReduceMean', [g.node('Mul', [moved, moved]), g.constant(i64([-1]))]);
+  const inverse = (): string => g.node('Reciprocal', [g.node('Sqrt', [mean()])]);
+  const gain = f32([1, 0.5, 2, 1.5, 0.25, 3, 1.25, 0.75], [8]);
+  const x = normed ? g.node('Mul', [g.node('Mul', [moved, inverse()]), g.constant(gain)], {}, { to: 'q' }) : moved;
   const angles = anglesByMatMul(g, spec, position);
   const emb = g.node('Concat', [angles, angles], { axis: -1 });
   const [cos, sin] = ['Cos', 'Sin'].map((op) => {
@@ -113,7 +114,7 @@ function hfComputed(): Form {
   const rotated = rotateHalf(g, x, g.node('Unsqueeze', [half, g.constant(i64([0]))]));
   g.output(turn(g, x, cos!, sin!, rotated, { to: 'y', name: '/layers.0/self_attn/Add' }), 'f32');
   return {
-    name: 'halves, angles by MatMul from inv_freq, slices by Shape',
+    name: `halves, angles by MatMul from inv_freq, slices by Shape${normed ? ', x normed after its heads were moved' : ''}`,
     from: 'torch.onnx of LlamaRotaryEmbedding, huggingface/transformers@5dd4a63 modeling_llama.py; microsoft/onnxruntime@0d528d7 fusion_rotary_attention.py (on-the-fly path)',
     bytes: g.model(),
     x: 'q',
@@ -563,4 +564,5 @@ export const FORMS: readonly Form[] = [
   standardGathered(),
   runtimeNode(false),
   runtimeNode(true),
+  hfComputed(true),
 ];
