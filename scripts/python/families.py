@@ -29,7 +29,7 @@ DEEP_EXPERTS = dict(
 )
 LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
 INDEXER = dict(index_topk=64, index_head_dim=64, index_n_heads=2)
-VISION = dict(
+SMALL_VISION = dict(
     depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, temporal_patch_size=1, out_hidden_size=32,
     num_position_embeddings=4, deepstack_visual_indexes=[0],
 )

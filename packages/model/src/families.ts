@@ -748,7 +748,7 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['its norms without weights, or limits of q, k and v', 'olmo dbrx'],
   [
     'its experts: a dense block beside them, or another router or kind',
-    'arctic grok grovemoe smallthinker longcatflash',
+    'arctic grok grovemoe smallthinker longcatflash phimoe',
   ],
   ['its adapters, which a router chooses', 'graniteswitch'],
   ['its differential attention', 'diffllama'],

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { parseNpy, writeNpy } from '@ropewalk/formats';
 import { ROOT } from '../../../test/support/build.js';
+import { noGpu } from '../../../test/support/gpu.js';
 import { MESSAGES } from '../../../test/support/messages.js';
 import { GEMMA3, noPython, runPython, SMOLLM2 } from '../../../test/support/python.js';
 import { compareLogits, generate, logits, renderChat } from '../src/index.js';
@@ -109,6 +110,17 @@ for (const { name, path, tokens, rms: most, llamaRms } of PUBLISHED)
       const mean = off.reduce((sum, value) => sum + value, 0) / off.length;
       const deviation = Math.sqrt(off.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (off.length - 1));
       assert.ok(Math.abs(mean) < (4 * deviation) / Math.sqrt(off.length), `perplexity ${Math.exp(mean)} of theirs`);
+    });
+
+    test('webgpu: the logits of cpu', { skip: noGpu }, async () => {
+      const onGpu = await loadModelFile(path, { backend: 'webgpu' });
+      const { vocabSize } = onGpu.config;
+      let row = 0;
+      for await (const one of logits(onGpu, ids.slice(0, 8))) {
+        const off = rms(Float32Array.from(one), ours.subarray(row * vocabSize, ++row * vocabSize));
+        assert.ok(off <= most, `${off} of the spread`);
+      }
+      onGpu.dispose();
     });
 
     test('200 messages in ten languages: prompts of transformers, ids of transformers and llama.cpp', () => {
