@@ -92,6 +92,7 @@ const backend = await main.openBackend('reference');
 const NO_ROW = new Set<unknown>([main.RopewalkError]);
 
 /** Makes the experts of two tokens, or an output for them. */
+const GATES = () => ({ decay: ones(2, 1), rate: ones(1), bias: ones(1), beta: ones(2, 1) });
 const experts = () => tensorFrom<'i32'>(Int32Array.of(0, 3, 1, 2), { shape: [2, 2] });
 const ROUTE = {
   gate: 'sigmoid',
@@ -120,6 +121,16 @@ const MAIN: Rows = {
   planAdd: () => [ones(2), ones(2), ones(2)],
   planSwiglu: () => [ones(2), ones(2), ones(2), { limit: 7, alpha: 1.702, offset: 1 }],
   planArgmax: () => [ones(2), tensorFrom(new BigInt64Array(1)), ones(1)],
+  planCausalConv: () => [ones(2, 3), ones(3, 4), ones(3, 3), ones(2, 3), { bias: ones(3) }],
+  planGatedDelta: () => [
+    ones(2, 1, 4),
+    ones(2, 1, 4),
+    ones(2, 1, 3),
+    GATES(),
+    ones(1, 4, 3),
+    ones(2, 1, 3),
+    { eps: 1e-6 },
+  ],
   planEmbedding: () => [ids(0, 1), ones(2, 3), ones(2, 3)],
   planExpertLinear: () => [
     ones(2, 3),
@@ -239,6 +250,15 @@ const ropewalkRows = (rw: Ropewalk): Rows => ({
   ropeBackward: () => [ones(2, 1, 4), [0, 1], { pairing: 'half', base: 10000, out: ones(2, 1, 4), layout: 'bsnh' }],
   ropeParts: MAIN.bindRopeParts!,
   add: () => [ones(2), ones(2), { out: ones(2) }],
+  causalConv: () => [ones(2, 3), ones(3, 4), ones(3, 3), { bias: ones(3), out: ones(2, 3) }],
+  gatedDelta: () => [
+    ones(2, 1, 4),
+    ones(2, 1, 4),
+    ones(2, 1, 3),
+    GATES(),
+    ones(1, 4, 3),
+    { eps: 1e-6, out: ones(2, 1, 3) },
+  ],
   argmax: () => [ones(2), { index: tensorFrom(new BigInt64Array(1)), value: ones(1) }],
   embedding: () => [ids(0, 1), ones(2, 3), { out: ones(2, 3) }],
   expertLinear: () => [

@@ -44,7 +44,6 @@ export function numberFromF16(bits: number): number {
   checkBits(bits, 'f16');
   const exponent = (bits >>> 10) & 0x1f;
   const fraction = bits & 0x3ff;
-  if (exponent === 31 && fraction) return NaN;
   if (exponent === 0) return fraction * (bits & 0x8000 ? -(2 ** -24) : 2 ** -24);
   // The bits of the same f32: its exponent has 8 bits and another bias, its fraction 13 more.
   singleBits[0] = ((bits & 0x8000) << 16) | ((exponent === 31 ? 255 : exponent + 112) << 23) | (fraction << 13);
