@@ -146,9 +146,13 @@ describe('what ONNX Runtime computes from the folder', () => {
         'config.json': JSON.stringify(config),
         'model.safetensors': readFileSync(join(packed, 'dense.safetensors')),
       });
+      const published = folderWith({
+        'config.json': readFileSync(join(packed, 'config.json')),
+        'model.safetensors': readFileSync(join(packed, 'model.safetensors')),
+      });
       const outs = [fresh(), fresh()] as const;
       const shape = [1, 2, 16, [1, 5, 9, 3]] as const;
-      await exportDecoder(packed, outs[0], { activations: 'f32' });
+      await exportDecoder(published, outs[0], { activations: 'f32' });
       await exportDecoder(dense, outs[1]);
       const written = JSON.parse(readFileSync(join(outs[0], 'config.json'), 'utf8'));
       assert.equal(written.quantization_config, undefined);

@@ -101,7 +101,8 @@ export function checkDims(tensor: Tensor, where: string, wanted: readonly number
  */
 export function checkState(state: Tensor, where: string, beside: FloatDtype): asserts state is Tensor<'f32' | 'f64'> {
   checkDtype(state, where, beside === 'f64' ? 'f64' : 'f32');
-  if (!state.isContiguous()) refuse('SHAPE', where, 'a dense tensor', `strides [${state.strides}]`);
+  if (!state.isContiguous())
+    fail('SHAPE', where, `its strides are [${state.strides}], and a state is dense. Copy it with contiguous().`);
 }
 
 /** Checks that an output can be written: its elements are distinct. @throws {RopewalkError} ALIAS */
