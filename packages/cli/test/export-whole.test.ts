@@ -17,6 +17,7 @@ import { after, describe, test } from 'node:test';
 import { parseOnnxModel } from '@ropewalk/onnx';
 import { ROOT, ropewalkIn } from '../../../test/support/command.js';
 import { interrupted, onFullDisk } from '../../../test/support/cut-short.js';
+import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 import { tinyModel } from '../../../test/support/tiny-model.js';
 import { withoutOnnxruntime } from '../../../test/support/without-onnxruntime.js';
 
@@ -55,6 +56,7 @@ test('as JSON, with every option that applies', async () => {
   assert.ok(written.precision.every(({ maxError }) => maxError < 1e-7));
   assert.deepEqual(written.notes, [
     "The graph has room for 64 positions; config.json says 256, the model's own context.",
+    ...(noOnnxruntime ? [`The graph was not loaded to try it: ${noOnnxruntime}.`] : []),
   ]);
   let bytes = 0;
   for (const { name, sizeBytes } of written.files) {

@@ -61,6 +61,12 @@ describe('to-gguf and to-safetensors', () => {
     assert.equal(existsSync(join(folder, 'bare/tokenizer.json')), false);
   });
 
+  test('a folder may be named after a model and its type', async () => {
+    const out = join(folder, 'marline.Q8_0');
+    const { status } = await ropewalk('to-safetensors', join(marline, 'model-q8_0.gguf'), '-o', out);
+    assert.deepEqual([status, existsSync(join(out, 'config.json'))], [0, true]);
+  });
+
   const refusals: [args: string[], message: RegExp][] = [
     [['to-gguf', marline], /required option '-o, --out <file>' not specified/],
     [

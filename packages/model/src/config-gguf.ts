@@ -32,11 +32,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
   const { family, latent, experts } = config;
   const a = family.gguf;
   if (config.biases.conv === true)
-    fail(
-      'UNSUPPORTED',
-      'gguf: conv_bias',
-      `llama.cpp's ${a} has no biases in convolutions, and no file could have them.`,
-    );
+    fail('UNSUPPORTED', 'gguf: conv_bias', `a GGUF of ${a} has no place for biases of convolutions.`);
   const rope = ropeKeys(config, explicit);
   const keys: Record<string, unknown> = {
     vocab_size: config.vocabSize,

@@ -87,6 +87,7 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
     numLayers,
+    furtherLayers: 0,
     hiddenSize,
     numHeads,
     architecture,
@@ -292,7 +293,8 @@ export function configFromGguf(
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   // The last blocks of some files predict further tokens. Generation does not need them.
   const blocks = keys.integer(`${a}.block_count`, 1, MAX_LAYERS);
-  const numLayers = blocks - (keys.optionalInteger(`${a}.nextn_predict_layers`, 0, blocks - 1) ?? 0);
+  const furtherLayers = keys.optionalInteger(`${a}.nextn_predict_layers`, 0, blocks - 1) ?? 0;
+  const numLayers = blocks - furtherLayers;
   const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, blocks);
   // Layers without attention have 0.
   const kvHeads = (): number | undefined =>
@@ -324,6 +326,7 @@ export function configFromGguf(
     family,
     vocabSize: shapeOf('token_embd.weight')?.[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH),
     numLayers,
+    furtherLayers,
     hiddenSize: keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH),
     numHeads,
     numKvHeads: latent ? numHeads : (kvHeads() ?? numHeads),

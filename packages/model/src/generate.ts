@@ -208,11 +208,7 @@ export async function* generate(
     if (ids.length > capacity)
       refuse('RANGE', 'generate: prompt', `at most ${capacity} tokens, the session's context`, ids.length, next);
     if (settings.onFull === 'shift' && model.config.recurrent)
-      fail(
-        'UNSUPPORTED',
-        'generate: onFull',
-        'layers of this model have a state, which cannot forget a token. Use stop.',
-      );
+      fail('UNSUPPORTED', 'generate: onFull', 'layers of this model have a state, which forgets no token. Use stop.');
     if (settings.onFull === 'shift' && settings.keep > capacity - 2)
       refuse('RANGE', 'generate: keep', `at most ${capacity - 2}, two less than the context`, settings.keep);
     const endReasons = new Map([

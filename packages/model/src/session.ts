@@ -120,12 +120,8 @@ export function sessionOf(
           fail('UNSUPPORTED', 'shift: session', `${statesOf(length)} Open a session with more context.`);
         const next = 'it was given positions of its own. Open another session.';
         if (ownPositions) fail('UNSUPPORTED', 'shift: session', next);
-        if (config.family.qkNormLast)
-          fail(
-            'UNSUPPORTED',
-            'shift: session',
-            `keys of ${config.architecture} are normed after RoPE, so they cannot be rotated back.`,
-          );
+        const last = `keys of ${config.architecture} are normed after RoPE, so they cannot be rotated back.`;
+        if (config.family.qkNormLast) fail('UNSUPPORTED', 'shift: session', last);
         await sequence.shift(from, count);
       }),
     dispose() {

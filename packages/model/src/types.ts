@@ -73,6 +73,8 @@ export interface DecoderConfig {
   readonly experts: ExpertConfig | undefined;
   /** The layers that have a state instead of attention. A state cannot go back to an earlier token. */
   readonly recurrent: RecurrentConfig | undefined;
+  /** The layers behind the last, which predict further tokens: a GGUF has their tensors, and nothing here reads them. */
+  readonly furtherLayers: number;
   readonly bosToken?: number;
   readonly eosTokens: readonly number[];
   /**

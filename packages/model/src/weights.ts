@@ -235,13 +235,18 @@ export function deltaWidth({ recurrent }: Pick<DecoderConfig, 'recurrent'>): num
 }
 
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
-function partsOf(config: DecoderConfig, layer: number, stored: (part: Part) => boolean, transposed: boolean): Part[] {
+function partsOf(
+  config: DecoderConfig,
+  layer: number,
+  stored: (part: Part) => boolean,
+  { recurrent, transposed }: { recurrent: boolean; transposed: boolean },
+): Part[] {
   const { family, parallel, experts } = config;
   const before = family.blockNorms !== 'after';
   const after = family.blockNorms !== undefined;
   const parts: Part[] = [];
   if (before) parts.push('attentionNorm');
-  if (config.layers(config.maxContext)[layer]!.recurrent) parts.push(...RECURRENT_PARTS[config.recurrent!.kind]);
+  if (recurrent) parts.push(...RECURRENT_PARTS[config.recurrent!.kind]);
   else parts.push(...attentionParts(config, stored));
   if (after) parts.push('attentionPostNorm');
   if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
@@ -355,7 +360,10 @@ export function planWeights(
       // DeepSeek-V3 has more layers at its end, which predict further tokens.
       const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
       if (family.experts?.deepseek && layer !== undefined && Number(layer) >= config.numLayers) continue;
-    } else if (Number(/^blk\.(\d+)\./.exec(name)?.[1]) >= config.numLayers) continue;
+    } else {
+      const layer = Number(/^blk\.(\d+)\./.exec(name)?.[1]);
+      if (layer >= config.numLayers && layer < config.numLayers + config.furtherLayers) continue;
+    }
     const why = `a ${config.architecture} model with this config has no such tensor`;
     const next = 'The model has a step that is not computed here, or the config belongs to another model.';
     fail('UNSUPPORTED', `${file}: tensor ${nameForMessage(name)}`, `${why}. ${next}`);
@@ -463,11 +471,12 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     needs.push({ place: `${place}.bias`, shape: biasShape, pieces: biasPieces });
   };
   add('embedding', EMBEDDING, prefix + embedding);
+  const layers = config.layers(config.maxContext);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
     const has = (part: Part): boolean => somewhere(before + nameOf(part, LAYER[part]));
     const transposed = !gguf && hasTransposed(config, (part) => stored.get(before + names[part]));
-    for (const part of partsOf(config, layer, has, transposed)) {
+    for (const part of partsOf(config, layer, has, { recurrent: layers[layer]!.recurrent === true, transposed })) {
       const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
       const rows = fusedRows(config, lengths, before, part, names, somewhere);

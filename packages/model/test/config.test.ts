@@ -144,6 +144,7 @@ describe('config.json', () => {
       temperature: undefined,
       latent: undefined,
       experts: undefined,
+      furtherLayers: 0,
       recurrent: undefined,
       bosToken: 128000,
       eosTokens: [128001, 128008, 128009],

@@ -50,6 +50,31 @@ describe('names, shapes and types', () => {
   const config = configFromJson(CONFIG);
   const without = (name: string): StoredTensor[] => complete().filter((tensor) => tensor.name !== name);
 
+  test('GGUF: layers behind the last are left out if they predict further tokens, and refused else', () => {
+    const gguf = { ...config, source: 'gguf', numLayers: 1 } as const;
+    const names: Readonly<Record<string, string>> = {
+      embed_tokens: 'token_embd',
+      norm: 'output_norm',
+      input_layernorm: 'attn_norm',
+      'self_attn.q_proj': 'attn_q',
+      'self_attn.k_proj': 'attn_k',
+      'self_attn.v_proj': 'attn_v',
+      'self_attn.q_norm': 'attn_q_norm',
+      'self_attn.k_norm': 'attn_k_norm',
+      'self_attn.o_proj': 'attn_output',
+      post_attention_layernorm: 'ffn_norm',
+      'mlp.gate_proj': 'ffn_gate',
+      'mlp.up_proj': 'ffn_up',
+      'mlp.down_proj': 'ffn_down',
+    };
+    const tensors = complete().map((tensor) => {
+      const [, layer = '', part] = /^model\.(layers\.\d+\.)?(.*)\.weight$/.exec(tensor.name)!;
+      return { ...tensor, name: `${layer.replace('layers', 'blk')}${names[part!]}.weight` };
+    });
+    assert.equal(planWeights({ ...gguf, furtherLayers: 1 }, tensors, 'm').length, 13);
+    assert.throws(() => planWeights(gguf, tensors, 'm'), { code: 'UNSUPPORTED', message: /tensor blk\.1\./ });
+  });
+
   test('every tensor finds its place, in the order of the forward pass, whatever the order of the file', () => {
     const plans = planWeights(config, complete().reverse(), 'm');
     assert.equal(plans.length, 24);
