@@ -421,8 +421,7 @@ export class Ropewalk implements Runner {
    * @param weight - `[channels, width]`, in x's dtype, or f16 or bf16 where x is f32
    * @param state - `[width − 1, channels]`, dense, f32, or f64 where x is f64: the rows of u before these, which
    *   becomes the last ones
-   * @param options - bias `[channels]`, before and after `[tokens, channels]`, activation `silu`, fresh (the state
-   *   counts as zeros)
+   * @param options - those of {@link CausalConvOptions}, and out
    */
   causalConv<D extends FloatDtype>(
     x: Tensor<D>,
@@ -442,9 +441,9 @@ export class Ropewalk implements Runner {
    * @param q - `[tokens, keyHeads, d]`, any float dtype; it and k are divided by the root of their sum of squares
    * @param k - same shape and dtype
    * @param v - `[tokens, heads, dv]`, same dtype
-   * @param gates - decay and beta `[tokens, heads]`, rate and bias `[heads]`: γ = exp(rate · softplus(decay + bias))
+   * @param gates - see {@link GatedDeltaGates}: γ = exp(rate · softplus(decay + bias))
    * @param state - `[heads, d, dv]`, dense, f32, or f64 where q is f64: S, which is read and written
-   * @param options - `eps` has no default; scale (default 1/√d), heads (`grouped` or `tiled`), fresh; `out` like v
+   * @param options - those of {@link GatedDeltaOptions}, and out, like v
    */
   gatedDelta<D extends FloatDtype>(
     q: Tensor<D>,
