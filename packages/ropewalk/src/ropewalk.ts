@@ -419,8 +419,7 @@ export class Ropewalk implements Runner {
    *
    * @param x - `[tokens, channels]`, any float dtype
    * @param weight - `[channels, width]`, in x's dtype, or f16 or bf16 where x is f32
-   * @param state - `[width − 1, channels]`, dense, f32, or f64 where x is f64: the rows of u before these, which
-   *   becomes the last ones
+   * @param state - the last rows of u, `[width − 1, channels]`, dense, f32, or f64 where x is f64; read and written
    * @param options - those of {@link CausalConvOptions}, and out
    */
   causalConv<D extends FloatDtype>(
@@ -435,14 +434,13 @@ export class Ropewalk implements Runner {
   }
 
   /**
-   * Runs the gated delta rule, linear attention whose state forgets and corrects itself: for each head and token `S ←
-   * γ·S; S ← S + k ⊗ (σ(beta) · (v − Sᵀk)); y = scale · Sᵀq`.
+   * Runs the gated delta rule for each head and token: `S ← γ·S; S ← S + k ⊗ (σ(beta) · (v − Sᵀk)); y = scale · Sᵀq`.
    *
    * @param q - `[tokens, keyHeads, d]`, any float dtype; it and k are divided by the root of their sum of squares
    * @param k - same shape and dtype
    * @param v - `[tokens, heads, dv]`, same dtype
    * @param gates - see {@link GatedDeltaGates}: γ = exp(rate · softplus(decay + bias))
-   * @param state - `[heads, d, dv]`, dense, f32, or f64 where q is f64: S, which is read and written
+   * @param state - S, `[heads, d, dv]`, dense, f32, or f64 where q is f64; read and written
    * @param options - those of {@link GatedDeltaOptions}, and out, like v
    */
   gatedDelta<D extends FloatDtype>(
