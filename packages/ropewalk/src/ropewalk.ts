@@ -420,7 +420,7 @@ export class Ropewalk implements Runner {
    * @param x - `[tokens, channels]`, any float dtype
    * @param weight - `[channels, width]`, in x's dtype, or f16 or bf16 where x is f32
    * @param state - the last rows of u, `[width − 1, channels]`, dense, f32, or f64 where x is f64; read and written
-   * @param options - those of {@link CausalConvOptions}, and out
+   * @param options - {@link CausalConvOptions}, and out
    */
   causalConv<D extends FloatDtype>(
     x: Tensor<D>,
@@ -436,12 +436,12 @@ export class Ropewalk implements Runner {
   /**
    * Runs the gated delta rule for each head and token: `S ← γ·S; S ← S + k ⊗ (σ(beta) · (v − Sᵀk)); y = scale · Sᵀq`.
    *
-   * @param q - `[tokens, keyHeads, d]`, any float dtype; it and k are divided by the root of their sum of squares
-   * @param k - same shape and dtype
+   * @param q - `[tokens, keyHeads, d]`, any float dtype; divided, as is k, by the root of its sum of squares
+   * @param k - like q
    * @param v - `[tokens, heads, dv]`, same dtype
    * @param gates - see {@link GatedDeltaGates}: γ = exp(rate · softplus(decay + bias))
    * @param state - S, `[heads, d, dv]`, dense, f32, or f64 where q is f64; read and written
-   * @param options - those of {@link GatedDeltaOptions}, and out, like v
+   * @param options - {@link GatedDeltaOptions}, and out, like v
    */
   gatedDelta<D extends FloatDtype>(
     q: Tensor<D>,
