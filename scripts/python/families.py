@@ -175,7 +175,8 @@ FAMILIES |= {
     "lfm2": ("Lfm2Config", dict(MIXED, intermediate_size=60, block_multiple_of=8)),
     "lfm2-bias": ("Lfm2Config", dict(MIXED, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False)),
     "lfm2_moe": ("Lfm2MoeConfig", dict(MIXED, **FEW, moe_intermediate_size=16, num_dense_layers=1)),
-    "qwen3_next": ("Qwen3NextConfig", dict(DELTA, **SHARED_EXPERT)),
+    # transformers 4 reads the two fields, and 5 rope_parameters.
+    "qwen3_next": ("Qwen3NextConfig", dict(DELTA, **SHARED_EXPERT, partial_rotary_factor=0.5, rope_theta=1e4)),
     "qwen3_5": ("Qwen3_5TextConfig", DELTA),
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(DELTA, **SHARED_EXPERT)),
 }

@@ -30,6 +30,12 @@ const NAMES = [
  * scales DeepSeek V2's attention without YaRN's factor, which the model's own code and transformers 5 have.
  */
 const ONLY_FIVE = /^(qwen3_vl_moe|stablelm|deepseek_v2)$|\+fresh$/;
+/**
+ * Models whose padding is not masked in transformers itself: 4.57 masks the input of layers with a state only in batches
+ * of several rows, and the bias of a projection makes padding other than 0 again.
+ */
+const padsApart = (name: string, version: 'v5' | 'v4'): boolean =>
+  name === 'lfm2-bias' || (/^(lfm2|qwen3_next)/.test(name) && version === 'v4');
 /** How it says that it has no such model. */
 const UNKNOWN = /has no attribute \w+Config$|^KeyError: '\w+'$/;
 const VOCAB = 64;
@@ -89,6 +95,7 @@ for (const version of ['v5', 'v4'] as const) {
           const steps = [await session.append(tokens.slice(0, PREFILL), { logits: 'all' })];
           for (const token of tokens.slice(PREFILL)) steps.push(await session.append([token]));
           near(Float32Array.from(steps.flatMap((part) => [...part])), array('cached'), 'in steps');
+          if (padsApart(name, version)) return;
           session.truncate(0);
           const positions = tokens.map((_token, n) => PADDING + n);
           near(await session.append(tokens, { logits: 'all', positions }), array('padded'), 'after padding');
