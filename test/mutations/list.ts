@@ -123,8 +123,8 @@ export const MUTATIONS: readonly Mutation[] = [
   [
     'swiglu gates the wrong side',
     'packages/ropewalk/src/reference/elementwise.ts',
-    '(u + offset) * (g / (1 + Math.exp(-alpha * g)))',
-    '(g + offset) * (u / (1 + Math.exp(-alpha * u)))',
+    "(u + offset) * ((activation === 'sigmoid' ? 1 : g) / (1 + Math.exp(-alpha * g)))",
+    "(g + offset) * ((activation === 'sigmoid' ? 1 : u) / (1 + Math.exp(-alpha * u)))",
   ],
   ['linear without bias', 'packages/ropewalk/src/reference/linear.ts', 'sum + bs[column]!', 'sum'],
   [

@@ -25,6 +25,7 @@ import {
   narrowed,
   rmsNorm,
   route,
+  sigmoid,
   swiglu,
   type Wide,
 } from './fragments.js';
@@ -259,7 +260,7 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
 }
 
 /** ONNX has LinearAttention from opset 27 on, which runtimes do not run yet. */
-const WITHOUT_DELTA = 'the gated delta rule goes token by token, and there is no graph for it yet';
+const WITHOUT_DELTA = 'it goes token by token, for which there are no graphs yet';
 
 /** Adds up the columns of the weight times shifted rows: Conv would need the transposes of all of them. */
 function emitCausalConv(g: PlanGraph, plan: Plan<'causal_conv'>): undefined {
@@ -281,7 +282,7 @@ function emitCausalConv(g: PlanGraph, plan: Plan<'causal_conv'>): undefined {
     const term = b.add('Mul', [slice(rows, 0, j, j + tokens), column]);
     sum = sum === undefined ? term : b.add('Add', [sum, term]);
   }
-  if (silu) sum = b.add('Mul', [sum!, b.add('Sigmoid', [sum!])]);
+  if (silu) sum = b.add('Mul', [sum!, sigmoid(g, sum!)]);
   if (after) sum = b.add('Mul', [sum!, g.wide('after', after)]);
   g.round(sum!, 'out', out);
   g.round(slice(rows, 0, tokens, tokens + width - 1), 'new_state', state);

@@ -97,7 +97,7 @@ describe('emitPlan', () => {
         else if (c.op === 'gated_delta')
           assert.match(
             (emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot,
-            /^the gated delta rule goes/,
+            /^it goes token by token/,
           );
         else graphOf(plan, form);
       }
