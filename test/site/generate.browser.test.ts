@@ -74,10 +74,17 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     await page.getByRole('button', { name: 'Look at it' }).click();
     await page.getByRole('button', { name: 'Load', exact: true }).click();
     await page.getByText(/^loaded on/).waitFor();
+    // The click comes from the page itself: on a busy machine the whole text may be there before one from outside arrives.
+    await page.getByRole('button', { name: 'Stop' }).evaluate((stop: HTMLButtonElement) => {
+      const observer = new MutationObserver(() => {
+        if (stop.disabled || !/[1-9]\d* tokens/.test(document.body.textContent)) return;
+        observer.disconnect();
+        stop.click();
+      });
+      observer.observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true });
+    });
     await page.getByRole('button', { name: 'Generate' }).click();
-    await page.getByText(/^[1-9]\d* tokens$/).waitFor();
-    await page.getByRole('button', { name: 'Stop' }).click();
-    await page.getByText(/seed 3; (stopped|the limit of tokens was reached)\.$/).waitFor();
+    await page.getByText(/seed 3; stopped\.$/).waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });
