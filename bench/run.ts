@@ -154,6 +154,7 @@ function writeText(file: string, text: string): void {
 
 if (isChild) serveAsChild(runTask);
 else if (process.argv.includes('--decoder')) await import('./decoder/run.js');
+else if (process.argv.includes('--published')) await import('./published/run.js');
 else {
   await main().catch((reason) => {
     console.error(reason instanceof Error ? reason.message : reason);

@@ -24,13 +24,15 @@ const ROOMS = {
   },
   '@ropewalk/diagnose': {
     read: [],
+    positions: [],
+    claims: ['read'],
     kernel: ['read'],
     mutants: ['read', 'kernel'],
     measure: ['read', 'kernel'],
-    fit: ['read', 'kernel', 'measure'],
-    match: ['read', 'kernel', 'measure', 'fit'],
-    say: ['read', 'kernel', 'measure', 'fit', 'match'],
-    entry: ['read', 'kernel', 'mutants', 'measure', 'fit', 'match', 'say'],
+    fit: ['read', 'claims', 'kernel', 'measure'],
+    match: ['read', 'claims', 'kernel', 'measure', 'fit'],
+    say: ['read', 'claims', 'kernel', 'measure', 'fit', 'match'],
+    entry: ['read', 'positions', 'claims', 'kernel', 'mutants', 'measure', 'fit', 'match', 'say'],
   },
 };
 

@@ -6,7 +6,13 @@
 
 /** A library with a model loaded. */
 export interface Contender {
-  readonly name: 'ropewalk' | 'ropewalk, q8' | 'ropewalk, onnxruntime' | 'node-llama-cpp' | 'wllama';
+  readonly name:
+    | 'ropewalk'
+    | 'ropewalk, q8'
+    | 'ropewalk, onnxruntime'
+    | 'node-llama-cpp'
+    | 'transformers.js'
+    | 'wllama';
   /** The version, and the settings that matter for the speed. */
   readonly setup: string;
   /**

@@ -1,5 +1,5 @@
 /**
- * Runs a model in Node: Ropewalk on its own kernels, Ropewalk on ONNX Runtime, and llama.cpp's native build.
+ * Runs a model in Node: Ropewalk on its own kernels, Ropewalk on ONNX Runtime, llama.cpp's native build, and transformers.js.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { openLlama } from './llama.js';
 import { type DecoderSession, type Effort, type Load, measureAll, profileOf, type Workload } from './measure.js';
 import { openOnnxruntime } from './onnxruntime.js';
 import { type Ours, openOurs } from './ours.js';
+import { openTransformers } from './transformers.js';
 
 /** The options with which every library is opened. */
 interface Opening extends Setup {
@@ -40,6 +41,7 @@ const PEERS = {
   'ropewalk, q8': (opening) => openKernels(opening, 'q8'),
   'ropewalk, onnxruntime': ({ model, cache, threads, context }) => openOnnxruntime(model, { threads, context }, cache),
   'node-llama-cpp': ({ model, threads, context }) => openLlama(model, { threads, context }),
+  'transformers.js': ({ model, cache, threads, context }) => openTransformers(model, { threads, context }, cache),
 } satisfies Record<string, (opening: Opening) => Promise<Contender | string>>;
 
 /**

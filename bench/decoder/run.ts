@@ -61,7 +61,7 @@ function parseModel(path: string, before: readonly string[] = []): string[] {
 function readOptions(): Options {
   const command = new Command('bench --decoder')
     .description(
-      'Measures whole models, on our kernels and on ONNX Runtime, beside llama.cpp: its native build in Node, and wllama in Chromium.',
+      'Measures whole models, on our kernels and on ONNX Runtime, beside llama.cpp and transformers.js in Node, and wllama in Chromium.',
     )
     .option('--decoder', 'this')
     .option(
@@ -71,7 +71,7 @@ function readOptions(): Options {
     )
     .option('--threads <list>', 'numbers of threads', parseThreads, [1, 2])
     .addOption(new Option('--where <place>', 'where to run').choices(['both', 'node', 'chromium']).default('both'))
-    .option('--no-peers', 'without llama.cpp')
+    .option('--no-peers', 'without llama.cpp and transformers.js')
     .option('--quick', 'one short run each: shows that everything runs, not how fast', false)
     .option('--json <file>', 'write all numbers, as bench/results/DATE-LABEL.json')
     .exitOverride(({ exitCode }) => process.exit(exitCode && 2))
@@ -122,7 +122,7 @@ async function runModel(model: string, options: Options): Promise<ModelReport> {
         ...shared,
         model,
         cache: CACHE,
-        contenders: options.peers ? [...OURS, 'node-llama-cpp'] : OURS,
+        contenders: options.peers ? [...OURS, 'node-llama-cpp', 'transformers.js'] : OURS,
       };
       rmSync(CACHE, { recursive: true, force: true });
       try {

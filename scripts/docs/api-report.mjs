@@ -13,7 +13,7 @@ import ts from './node_modules/typescript/lib/typescript.js';
 
 const REPORT = join(ROOT, 'contributing/api-report.txt');
 /** The report may have at most this many names. A namespace such as `ggml` is one name. */
-const MOST_NAMES = 450;
+const MOST_NAMES = 495;
 
 /** The public entries: all except the internal ones, which our packages share, and the benchmark's. */
 const entries = readdirSync(join(ROOT, 'packages')).flatMap((folder) => {

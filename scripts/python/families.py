@@ -9,6 +9,7 @@ The weights are random but exact in f16, and logits are those of the same weight
 
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -181,6 +182,85 @@ FAMILIES |= {
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(DELTA, **SHARED_EXPERT)),
 }
 
+# State spaces: layers of them and of attention, both in one layer, or one block a layer.
+HYBRID = dict(
+    GRANITE, num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"], mamba_n_heads=4, mamba_d_state=8, mamba_d_conv=4,
+)
+FALCON = dict(
+    mamba_d_ssm=48, mamba_n_heads=4, mamba_d_state=8, mamba_d_conv=4, head_dim=8, mamba_rms_norm=False,
+    embedding_multiplier=3.0, lm_head_multiplier=0.7, mlp_multipliers=[0.8, 0.6], key_multiplier=0.9, attention_in_multiplier=1.2,
+    attention_out_multiplier=0.8, ssm_multipliers=[0.7, 1.1, 0.9, 1.3, 0.6], ssm_in_multiplier=1.25, ssm_out_multiplier=0.5,
+)
+BLOCKS = dict(mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=8, n_groups=2, head_dim=12, chunk_size=8)
+BLOCK_EXPERTS = dict(
+    BLOCKS, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24,
+    routed_scaling_factor=1.7,
+)
+FAMILIES |= {
+    "granitemoehybrid-mamba": ("GraniteMoeHybridConfig", dict(HYBRID, **LOCAL_EXPERTS, shared_intermediate_size=24, mamba_n_groups=2)),
+    "granitemoehybrid-bias": ("GraniteMoeHybridConfig", dict(
+        HYBRID, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, position_embedding_type="rope",
+        mamba_proj_bias=True, mamba_conv_bias=False, attention_bias=True,
+    )),
+    "falcon_h1": ("FalconH1Config", FALCON),
+    "falcon_h1-norm": ("FalconH1Config", dict(FALCON, mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_n_groups=2)),
+    "falcon_h1-bias": ("FalconH1Config", dict(
+        FALCON, mamba_rms_norm=True, mamba_norm_before_gate=True, mamba_n_groups=2, tie_word_embeddings=True,
+        mamba_proj_bias=True, projectors_bias=True, attention_bias=True, mlp_bias=True,
+    )),
+    "nemotron_h": ("NemotronHConfig", dict(
+        BLOCKS, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+    )),
+    "nemotron_h-moe": ("NemotronHConfig", dict(
+        BLOCK_EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+    )),
+    # All kinds of blocks, experts of a latent vector, and steps that have a lower limit.
+    "nemotron_h-latent": ("NemotronHConfig", dict(
+        BLOCK_EXPERTS, layers_block_type=["linear_attention", "mlp", "full_attention", "moe"], moe_latent_size=20,
+        n_group=3, topk_group=2, time_step_min=0.5, use_bias=True,
+    )),
+}
+
+# Gemma 4: layers of two sizes, and those at the end that share keys and values (E2B), values that are keys, experts.
+GEMMA4 = dict(
+    num_hidden_layers=6, layer_types=["sliding_attention", "full_attention"] * 3,
+    head_dim=8, global_head_dim=16, sliding_window=5, final_logit_softcapping=9.0, hidden_size_per_layer_input=0,
+)
+GEMMA4_KEYS = dict(GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1)
+FAMILIES |= {
+    "gemma4": ("Gemma4TextConfig", dict(
+        GEMMA4, num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=64,
+    )),
+    "gemma4-keys": ("Gemma4TextConfig", GEMMA4_KEYS),
+    "gemma4-experts": ("Gemma4TextConfig", dict(
+        GEMMA4_KEYS, enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=16,
+    )),
+}
+FAMILIES |= {
+    "gemma4_unified": ("Gemma4UnifiedTextConfig", {key: value for key, value in GEMMA4_KEYS.items() if "per_layer" not in key}),
+    "gemma4-images": ("Gemma4Config", dict(
+        text_config=dict(SIZES, **GEMMA4_KEYS), vision_config=dict(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+            position_embedding_size=4, pooling_kernel_size=1, patch_size=2,
+        ), audio_config=None, image_token_id=60, video_token_id=61, audio_token_id=62,
+    )),
+}
+
+# A GGUF says no chunk, nor when the temperature begins, so short texts need files of their own.
+LLAMA4 = dict(num_hidden_layers=4, head_dim=8, intermediate_size=16, intermediate_size_mlp=40, num_local_experts=6)
+CHUNKS = dict(LLAMA4, attention_chunk_size=4, no_rope_layer_interval=3)
+FAMILIES |= {
+    "llama4": ("Llama4TextConfig", dict(LLAMA4, interleave_moe_layer_step=2)),
+    "llama4-chunks": ("Llama4TextConfig", dict(CHUNKS, floor_scale=3, attn_scale=0.4)),
+    "llama4-images": ("Llama4Config", dict(
+        text_config=dict(SIZES, **CHUNKS), vision_config=dict(
+            hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14,
+            vision_output_dim=16, projector_input_dim=16, projector_output_dim=16,
+        ), image_token_index=60, boi_token_index=61, eoi_token_index=62,
+    )),
+    "llama4-maverick": ("Llama4TextConfig", dict(CHUNKS, use_qk_norm=False, interleave_moe_layer_step=2, attn_temperature_tuning=False)),
+}
+
 BAILING = {
     "embed_tokens": "word_embeddings",
     "self_attn.o_proj": "attention.dense",
@@ -196,7 +276,7 @@ SPREAD = 1.5
 def draw(name, shape, generator, gemma):
     """Returns random values for a parameter, exact in f16."""
     normal = torch.randn(shape, generator=generator)
-    if "norm" in name and name.endswith("weight"):
+    if "norm" in name and name.endswith("weight") or name.endswith(("scale", "scalar")):
         # With few bits, Gemma's gains are exact in f16 when a converter has added 1.
         value = (0.3 * normal * 256).round() / 256 + (0 if gemma else 1)
     elif name.endswith("bias") or len(shape) == 1:
@@ -219,9 +299,9 @@ def make(name):
     model = auto.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     with torch.no_grad():
-        buffers = [(key, value) for key, value in model.named_buffers() if key.endswith("bias")]
+        buffers = [(key, value) for key, value in model.named_buffers() if key.endswith(("bias", "layer_scalar"))]
         for key, value in [*model.named_parameters(), *buffers]:
-            value.copy_(draw(key, value.shape, generator, "gemma" in name))
+            value.copy_(draw(key, value.shape, generator, re.match(r"gemma[23]?\b", name)))
     return model
 
 

@@ -36,6 +36,9 @@ def published(folder):
     config = json.load(open(path))
     config["architectures"] = [ARCHITECTURES.get(name, name) for name in config["architectures"]]
     json.dump(config, open(path, "w"))
+    if config["model_type"] == "gemma4_text":  # the converter counts the tokens
+        vocab = {str(n): n for n in range(config["vocab_size"])}
+        json.dump(dict(model=dict(vocab=vocab), added_tokens=[]), open(os.path.join(folder, "tokenizer.json"), "w"))
     if config["model_type"] != "qwen3_vl_moe":
         return
     path = os.path.join(folder, "model.safetensors")

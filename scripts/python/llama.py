@@ -1,7 +1,8 @@
 """
 llama.cpp in process, by its C interface: the library is the one that node-llama-cpp brings (`npm run peers`; llama.cpp v0.4.0).
 
-  python llama.py logits MODEL.gguf TOKENS.npy OUT.npy    f32 [tokens, vocabulary], with f32 caches
+  python llama.py logits MODEL.gguf TOKENS.npy OUT.npy [EVERY SCORES.npy]
+      f32 [tokens, vocabulary], with f32 caches; only of each EVERYth token, and the log-probability of each next token
   python llama.py greedy MODEL.gguf TOKENS.npy COUNT      the ids that follow, one a line
   python llama.py tokenize MODEL.gguf TEXTS.json OUT.json  the ids of each text, without BOS; special tokens count
 """
@@ -107,9 +108,13 @@ class Session:
 
     def logits(self, ids):
         """Returns f32 [ids, vocabulary]."""
-        rows = np.empty((len(ids), self.vocabulary), np.float32)
+        return np.concatenate(list(self.blocks(ids)))
+
+    def blocks(self, ids):
+        """Yields f32 [up to 512 ids, vocabulary]."""
         for start in range(0, len(ids), 512):
             part = ids[start : start + 512]
+            rows = np.empty((len(part), self.vocabulary), np.float32)
             batch = self.lib.llama_batch_init(len(part), 0, 1)
             batch.n_tokens = len(part)
             for i, token in enumerate(part):
@@ -119,10 +124,10 @@ class Session:
             if self.lib.llama_decode(self.context, batch) != 0:
                 raise SystemExit("llama_decode failed")
             for i in range(len(part)):
-                rows[start + i] = np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.context, i), (self.vocabulary,))
+                rows[i] = np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.context, i), (self.vocabulary,))
             self.lib.llama_batch_free(batch)
             self.past += len(part)
-        return rows
+            yield rows
 
 
 def tokenize(path, texts, out):
@@ -137,10 +142,24 @@ def tokenize(path, texts, out):
     json.dump(found, open(out, "w"))
 
 
-def main(task, path, given, last):
+def long_text(session, ids, every, rows_out, scores_out):
+    """Keeps the logits of each `every`th token, and the log-probability of each next token."""
+    kept, scores, start = [], [], 0
+    for rows in session.blocks(ids):
+        kept.append(rows[[i for i in range(len(rows)) if (start + i + 1) % every == 0]])
+        for row, token in zip(rows, ids[start + 1 :]):
+            scores.append(row[token] - row.max() - np.log(np.exp(row - row.max(), dtype=np.float64).sum()))
+        start += len(rows)
+    np.save(rows_out, np.concatenate(kept))
+    np.save(scores_out, np.array(scores, np.float32))
+
+
+def main(task, path, given, last, every=None, scores=None):
     if task == "tokenize":
         return tokenize(path, given, last)
     ids = np.load(given).reshape(-1)
+    if task == "logits" and every:
+        return long_text(Session(path, len(ids)), ids, int(every), last, scores)
     if task == "logits":
         return np.save(last, Session(path, max(256, len(ids))).logits(ids))
     session = Session(path, len(ids) + int(last))

@@ -47,7 +47,7 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   Start: ['readme', 'port-a-kernel', 'in-a-page', 'cli', 'site', 'glossary'],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
-  Models: ['model', 'to-gguf', 'convert', 'diff', 'permute', 'import', 'export'],
+  Models: ['model', 'probe', 'to-gguf', 'convert', 'diff', 'passport', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],
   NPUs: ['devices', 'aicore', 'aicore-kernels'],
   Project: ['features', 'changelog', 'contributing', 'bench', 'golden-vectors', 'marline'],

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { generate } from '@ropewalk/model';
 import { loadModelPath } from '@ropewalk/model/node';
@@ -15,11 +15,14 @@ import { build } from 'esbuild';
 import type { Browser } from 'playwright-core';
 import { noBrowser, openChromium, reportOf, type Site, SOFTWARE_GPU, serve } from '../support/browser.js';
 import { builtPackage, ROOT } from '../support/build.js';
+import { GEMMA3, noPython, SMOLLM2 } from '../support/python.js';
 import { noTransformers } from '../support/transformers.js';
 
 const STRICT = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'";
 const MARLINE = join(ROOT, 'models/marline');
-const PROMPT = 'Once'; // no two tokens are almost equally likely, so int8 activations change nothing
+// After these no two tokens are almost equally likely, so int8 activations change nothing.
+const PROMPT = 'Once';
+const NUMBERS = '1, 2, 3, 4, 5, 6,';
 const MODULES = join(ROOT, 'bench/node_modules');
 
 describe('whole models as graphs in Chromium', { skip: noBrowser || noTransformers }, () => {
@@ -46,6 +49,7 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
         '/bundle/': join(folder, 'bundle'),
         '/models/': folder,
         '/model/': MARLINE,
+        '/model/published/': dirname(SMOLLM2),
         '/ort/': join(MODULES, 'onnxruntime-web/dist'),
       },
       headers: { 'content-security-policy': STRICT },
@@ -58,9 +62,14 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
   });
 
   /** Opens a page and checks the text that it wrote. */
-  async function check(script: string, asked: Readonly<Record<string, string>>, path: string): Promise<void> {
+  async function check(
+    script: string,
+    asked: Readonly<Record<string, string>>,
+    path: string,
+    prompt = PROMPT,
+  ): Promise<void> {
     const tokens = asked.device === 'webgpu' ? 2 : 12; // the software adapter needs half a second per token
-    const words = new URLSearchParams({ ...asked, tokens: String(tokens), prompt: PROMPT });
+    const words = new URLSearchParams({ ...asked, tokens: String(tokens), prompt });
     const { report, page } = await reportOf<{ text: string; error?: string }>(
       browser,
       `${site.origin}/?script=/bundle/${script}.js&${words}`,
@@ -69,7 +78,7 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
     assert.equal(report.error, undefined);
     const model = await loadModelPath(path);
     let text = '';
-    for await (const item of generate(model, PROMPT, { maxTokens: tokens, temperature: 0 }))
+    for await (const item of generate(model, prompt, { maxTokens: tokens, temperature: 0 }))
       if (item.end) text = item.end.text;
     model.dispose();
     assert.equal(report.text, text);
@@ -96,4 +105,15 @@ describe('whole models as graphs in Chromium', { skip: noBrowser || noTransforme
   ])
     test(`our engine: ${files.at(-1)} on ${device}`, () =>
       check('engine', { device, files: files.join() }, files.length > 1 ? MARLINE : join(MARLINE, files[0]!)));
+
+  describe('published models on wasm', { skip: noPython }, () => {
+    for (const path of [SMOLLM2, GEMMA3])
+      test(`our engine: ${basename(path)}`, () =>
+        check('engine', { device: 'wasm', files: `published/${basename(path)}` }, path, NUMBERS));
+
+    test('transformers.js: the graph of SmolLM2-135M-Instruct', async () => {
+      await exportDecoder(SMOLLM2, join(folder, 'smollm2'));
+      await check('transformers', { device: 'wasm', model: 'smollm2' }, SMOLLM2, NUMBERS);
+    });
+  });
 });

@@ -90,7 +90,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     const from = 'the JSON, layer 0';
     assert.equal(
       new TextDecoder().decode(await saved(page, 'Save as text')),
-      `${describeDiagnosis(found, from).join('\n')}\n`,
+      `${describeDiagnosis(found, from, { all: true }).join('\n')}\n`,
     );
     // The last bits of measured numbers depend on each engine's Math.
     const parts = (text: string) => {
@@ -254,7 +254,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     const found = diagnose(observation, expected);
     const { page, wrong: bad } = await visit(browser, site, `diagnose/?bug=${mutant.id}`);
     await head(page).waitFor();
-    assert.equal(await head(page).innerText(), describeDiagnosis(found, from)[0]);
+    assert.equal(await head(page).innerText(), describeDiagnosis(found, from, { all: true })[0]);
     await page.getByText('batch-for-sequence ran on it.').waitFor();
     const next = parseNpz(await saved(page, 'Save the next input'), 'next');
     assert.deepEqual(next.get('x')!.shape, found.next!.shape);

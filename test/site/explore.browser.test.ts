@@ -155,8 +155,9 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
       await words.getByRole('button', { name: 'Copy' }).click();
       await words.getByRole('button', { name: 'Copied' }).waitFor();
       const copied = await page.evaluate(() => navigator.clipboard.readText());
-      const options = { heads: 32, modelType: 'llama' };
+      const options = { heads: 32, modelType: 'llama', maxContext: 131072 };
       assert.deepEqual(JSON.parse(copied), convertRope(rope!, peer, options).arguments, peer);
+      if (peer === 'vllm') assert.equal(JSON.parse(copied).max_position, 131072);
     }
     await page.getByRole('radio', { name: 'infiniop' }).check();
     await page.getByText('Tables of cos and sin').click();

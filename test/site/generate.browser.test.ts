@@ -1,21 +1,23 @@
 /** Tests the page Generate: the bundled model writes the same as in Node, from the site and from dropped files. */
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { generate } from '@ropewalk/model';
 import { loadModelFolder, loadModelPath } from '@ropewalk/model/node';
 import type { Browser, Page } from 'playwright-core';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
+import { GEMMA3, noPython, SMOLLM2 } from '../support/python.js';
 import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
 
 const BOX = join(ROOT, 'models/marline');
 const PROMPT = 'Call me';
 
-/** Generates the text after the prompt in Node. */
-async function written(load: typeof loadModelPath, path: string): Promise<string> {
+/** Generates the text after the prompt in Node, or the answer to it `asChat`. */
+async function written(load: typeof loadModelPath, path: string, asChat = false): Promise<string> {
   const model = await load(path, { backend: 'cpu', threads: 1 });
-  for await (const { end } of generate(model, PROMPT, { maxTokens: 24, temperature: 0 })) {
+  const prompt = asChat ? [{ role: 'user', content: PROMPT }] : PROMPT;
+  for await (const { end } of generate(model, prompt, { maxTokens: 24, temperature: 0 })) {
     if (!end) continue;
     model.dispose();
     return end.text;
@@ -68,6 +70,20 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(wrong, []);
     await page.context().close();
   });
+
+  for (const { path, words, chat } of [
+    { path: SMOLLM2, words: 'llama, 30 layers', chat: true },
+    { path: GEMMA3, words: 'gemma3, 18 layers', chat: false }, // its file has no chat template
+  ])
+    test(`a published model: ${basename(path)}`, { skip: noPython }, async () => {
+      const { page, wrong } = await visit(browser, site, `generate/?from=files&${SET}`);
+      await page.locator('input[type=file]').setInputFiles(path);
+      await page.getByText(words).waitFor();
+      const expected = await written(loadModelPath, path, chat);
+      assert.equal(await text(page), chat ? `user${PROMPT}assistant${expected}` : PROMPT + expected);
+      assert.deepEqual(wrong, []);
+      await page.context().close();
+    });
 
   test('a long text stops when told to', async () => {
     const { page, wrong } = await visit(browser, site, 'generate/?max=200&context=256&seed=3');

@@ -6,6 +6,7 @@ import {
   type OpPlan,
   planCausalConv,
   planGatedDelta,
+  planSsmScan,
   roundTo,
   type Tensor,
   tensorFrom,
@@ -110,6 +111,53 @@ export function deltaTrial(
         eps: 1e-6,
         heads: tiled ? 'tiled' : 'grouped',
         fresh,
+      }),
+  };
+}
+
+/** The sizes and options of a selective scan. */
+export interface ScanDraw {
+  readonly tokens: number;
+  readonly groups: number;
+  readonly share: number;
+  readonly d: number;
+  readonly dv: number;
+  /** Bits: skip, limits, fresh. */
+  readonly options: number;
+}
+
+/** Makes a trial of the selective scan. */
+export function scanTrial(
+  dtype: FloatDtype,
+  { tokens, groups, share, d, dv, options }: ScanDraw,
+  how: readonly Placement[],
+  seed: number,
+): StateTrial {
+  const heads = groups * share;
+  const of = (n: number, shape: readonly number[]): Float => laid(dtype, shape, how[n % how.length]!, seed + n);
+  const rate = tensorFrom(
+    Float32Array.from(floats(of(5, [heads])), (one) => -Math.abs(one)),
+    { shape: [heads] },
+  );
+  const given = [
+    of(0, [tokens, heads, dv]),
+    of(1, [tokens, groups, d]),
+    of(2, [tokens, groups, d]),
+    of(3, [tokens, heads]),
+    dtype === 'f32' ? (rate as Float) : laid(dtype, [heads], DENSE_STATE, seed + 5),
+    of(6, [heads]),
+    laid(dtype === 'f64' ? 'f64' : 'f32', [heads, d, dv], DENSE_STATE, seed + 7),
+    roomFor(dtype, [tokens, heads, dv], how[5]!),
+    of(4, [heads]),
+  ];
+  return {
+    given,
+    outs: [7, 6],
+    plan: ([x, b, c, dt, rate, bias, state, out, skip]) =>
+      planSsmScan(x!, b!, c!, { dt: dt!, rate: rate!, bias: bias! }, state!, out!, {
+        ...(options & 1 && { skip: skip! }),
+        ...(options & 2 && { limits: [0.25, 1.5] }),
+        fresh: (options & 4) !== 0,
       }),
   };
 }

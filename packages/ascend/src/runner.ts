@@ -52,6 +52,7 @@ export async function openAscendModel(options: AscendModelOptions = {}): Promise
       backend: 'ascend-model',
       description: `RoPE by the ${kernel} kernel on a model of an Ascend ${machine.chip}'s vector cores`,
       dtypes: ROPE_KERNELS[kernel].dtypes,
+      roundsEachStep: ['f16'],
       threads: 1,
       notTaken: [],
     }),

@@ -7,7 +7,7 @@ import { after, describe, test } from 'node:test';
 import { openBackend } from '@ropewalk/cli/internal';
 import { publishedCases, runCases, vectorCases } from '@ropewalk/oracle';
 import { vectorFolder } from '@ropewalk/oracle/node';
-import { bindRope, bindRopeParts, type OpPlan, planAdd, planRope, tensorFrom, zeros } from 'ropewalk';
+import { bindRope, bindRopeParts, type OpPlan, planAdd, planRope, type RopeCall, tensorFrom, zeros } from 'ropewalk';
 import { VECTORS } from '../../../test/support/suites.js';
 import { openAscendModel } from '../src/runner.js';
 
@@ -92,6 +92,36 @@ describe('ascend-model', () => {
       /interleaved pairs/,
     );
     assert.match(runner.whyNot(bindRope(planRope({ ...spec, rotaryDim: 4 }), f32(), f32())) ?? '', /whole heads/);
+  });
+
+  test("aclnn's and flash-attn's vectors pass by the bound of stepwise f16, which a wrong sign or pair does not meet", async () => {
+    const runner = await openAscendModel();
+    const all = ['cann', 'flash-attn'].flatMap((name) => vectorCases(vectorFolder(`${VECTORS}/${name}`)));
+    const f16 = all.filter(({ label }) => /_f16\b/.test(label));
+    const statuses = async (cases: typeof all, by: typeof runner) => {
+      const list: string[] = [];
+      for await (const { verdict } of runCases(cases, by)) list.push(verdict.status);
+      return list;
+    };
+    const own = await statuses(all, runner);
+    assert.equal(own.filter((status) => status === 'ok').length, 39);
+    assert.ok(!own.includes('fail'));
+    // The bound of one rounding is for kernels that say nothing of steps.
+    const once = { ...runner, capabilities: () => ({ ...runner.capabilities(), roundsEachStep: [] }) };
+    assert.equal((await statuses(f16, once)).filter((status) => status === 'fail').length, 9);
+    const backward = {
+      ...runner,
+      run(plan: OpPlan) {
+        const { table, ...rest } = (plan as RopeCall).plan;
+        const sin = table.sin.map((value) => -value);
+        runner.run({ ...plan, plan: { ...rest, table: { ...table, sin } } } as OpPlan);
+      },
+    };
+    const wrong = await statuses(f16, backward);
+    assert.ok(
+      wrong.includes('fail') && !wrong.includes('ok'),
+      f16.flatMap(({ label }, n) => (wrong[n] === 'ok' ? label : [])).join(),
+    );
   });
 
   test('as a backend it opens by name, and not among all', async () => {

@@ -12,6 +12,7 @@ export {
 export { errorLimit, sampleNumbers, worstError } from './data.js';
 export { runGpuSession } from './gpu.js';
 export { QUICK_EFFORT } from './measure.js';
+export { ropeLineCase } from './rope-line.js';
 export {
   type Beside,
   chooseCases,

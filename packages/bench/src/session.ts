@@ -15,13 +15,16 @@ export interface SessionOptions {
   readonly quick: boolean;
   /** Runs only cases whose label matches this regular expression. */
   readonly only?: string;
+  /** Runs these cases instead of the table's. */
+  readonly cases?: readonly BenchCase[];
 }
 
 /** Chooses the cases that a command line asks for. */
 export function chooseCases(
   all: readonly BenchCase[],
-  { only = '' }: Pick<SessionOptions, 'only'>,
+  { only = '', cases }: Pick<SessionOptions, 'only' | 'cases'>,
 ): readonly BenchCase[] {
+  if (cases) return cases;
   const pattern = new RegExp(only);
   return all.filter(({ label }) => pattern.test(label));
 }

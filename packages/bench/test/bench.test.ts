@@ -136,7 +136,7 @@ test('what makes no sense is refused before anything is timed', async () => {
     [['--backend', 'webgpu', '-t', '2'], '-t: it needs --backend cpu: a GPU has none to set.'],
     [['--backend', 'cpu', '--threads', '1,0'], '--threads: expected an integer in [1, 16], got "0"'],
     [['--only', '('], '--only: expected a regular expression, got "("'],
-    [['--backend', 'cpu', '--only', '^nothing'], 'cases, such as ^rope, got "^nothing"'],
+    [['--backend', 'cpu', '--only', '^nothing'], 'cases, such as ^rope, or a ROPE(…) line, got "^nothing"'],
     [['--json'], "option '--json <file>' argument missing"],
     [['extra'], 'too many arguments'],
   ] as const) {
@@ -156,4 +156,33 @@ test("docs/cli.md's example prints what the page shows", () => {
   assert.equal(examples.length, 1);
   const code = examples[0]!.code.replace('npx ropewalk', `'${process.execPath}' '${commandPath()}'`);
   assert.equal(spawnSync(code, { cwd: folder, encoding: 'utf8', shell: true }).stdout, examples[0]!.output);
+});
+
+test('--only takes ROPE(…) lines: each is timed as it is, view and factors included, and its result is checked', async () => {
+  const line = 'ROPE(type=f16,ne_a=[16,3,5,2],n_dims=12,mode=2,n_ctx=512,ef=0.5,fs=0.5,ff=1,v=1)';
+  const lines = `${line}\n${line.replace('f16', 'f32').replace('v=1', 'v=2,inplace=1')}`;
+  const { status, stdout, stderr } = await bench(
+    '--backend',
+    'cpu',
+    '-t',
+    '1',
+    '--quick',
+    '--only',
+    lines,
+    '--json',
+    'r.json',
+  );
+  assert.equal(status, 0, stderr);
+  for (const one of lines.split('\n')) assert.ok(stdout.includes(`\n${one} `), stdout);
+  const report: Report = JSON.parse(readFileSync(join(folder, 'r.json'), 'utf8'));
+  assert.deepEqual(
+    report.sessions[0]!.results.map(({ elements, bytes }) => [elements, bytes]),
+    [
+      [480, 2 * 480 * 2 + 2 * 4 * 5 * 6],
+      [480, 2 * 480 * 4 + 2 * 4 * 5 * 6],
+    ],
+  );
+  assert.ok(report.sessions[0]!.results.every(({ agreement: { error } }) => error < 1e-3));
+  const mixed = await bench('--quick', '--only', `${line}\nhello`);
+  assert.match(mixed.stderr, /--only: expected ROPE\(…\) lines, got "hello"/);
 });

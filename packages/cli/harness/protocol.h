@@ -168,10 +168,17 @@ static const char *ropeParts(Case *c) {
   return why;
 }
 
+#ifdef OPERATORS
+static const char *operators(Case *c);
+#endif
+
 /* Add other operators here: inputs are find(c->in, c->ins, "a")->data, outputs c->out[0].data, attributes in c->json. */
 static const char *compute(Case *c) {
   static char why[128];
   if (!strcmp(c->op, "rope")) return ropeParts(c);
+#ifdef OPERATORS
+  return operators(c);
+#endif
   snprintf(why, sizeof why, "op %s: this harness has rope only", c->op);
   return why;
 }

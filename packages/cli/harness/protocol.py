@@ -49,7 +49,7 @@ def rope_parts(case, inputs):
 
 
 # Other operators: a function of the case and its inputs that returns the outputs, both by name.
-OPS = {"rope": rope_parts}
+OPS = {"rope": rope_parts, **globals().get("OPERATORS", {})}
 
 
 def perf(call, repeats, bytes):
@@ -77,7 +77,7 @@ def main():
         answer, data = {"id": case["id"]}, b""
         try:
             if case["op"] not in OPS:
-                raise Skip(f"op {case['op']}: this harness has rope only")
+                raise Skip(f"op {case['op']}: this harness has {'rope only' if len(OPS) == 1 else ', '.join(OPS)}")
             inputs = {name: load(*given) for name, given in raw.items()}
             if "perf" in case:
                 answer["perf"] = perf(lambda: OPS[case["op"]](case, inputs), **case["perf"])

@@ -8,19 +8,16 @@ import {
   formatSummary,
   goldenOperatorSuite,
   goldenRopeSuite,
-  parseRopeLabel,
   publishedCases,
   resultToJson,
-  ropeCase,
   runCases,
   vectorCases,
 } from '@ropewalk/oracle';
-import { formatLabel, parseLabel } from '@ropewalk/oracle/internal';
 import { vectorFolder } from '@ropewalk/oracle/node';
 import type { Backend } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { didYouMean, show } from 'ropewalk/internal';
 import { BACKENDS, type CommandBackendOptions, openBackend, opensHere } from './backends.js';
+import { asPublished, type LineLeft, leftLines, readCaseLines } from './case-lines.js';
 import { dataFolder } from './data-folder.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
@@ -33,8 +30,9 @@ const SOFTWARE_GPU = /llvmpipe|lavapipe|swiftshader|software|warp/i;
 
 /** @returns 0 when every case passed, 1 when one failed */
 export async function check(options: CheckOptions): Promise<number> {
-  const cases = chooseCases(options);
+  const { cases: chosen, left } = await chooseCases(options);
   const backends = await openBackends(options);
+  const cases = await casesFor(options.backend, chosen);
   const printer = openPrinter(cases.length * backends.length, 'cases', options.json);
   const results: CaseResult[] = [];
   const everyCase = options.verbose || options.case !== undefined;
@@ -66,9 +64,9 @@ export async function check(options: CheckOptions): Promise<number> {
       total.fail += fail;
       total.notSupported += notSupported;
     }
-    printJson({ summary: { ...total, suites: Object.fromEntries(counts) } });
+    printJson({ summary: { ...total, suites: Object.fromEntries(counts), ...(left.length > 0 && { notRun: left }) } });
   } else {
-    printLines(['', 'Summary', ...formatSummary(counts)]);
+    printLines(['', 'Summary', ...formatSummary(counts), ...leftLines(left)]);
     if (!everyCase && results.some(({ verdict }) => verdict.status === 'not_supported'))
       printLines(['Why cases are not supported: ropewalk check --verbose']);
     if (failed.length > 0) {
@@ -80,9 +78,18 @@ export async function check(options: CheckOptions): Promise<number> {
   return failed.length > 0 ? EXIT.failed : EXIT.ok;
 }
 
-function chooseCases(options: CheckOptions): ConformanceCase[] {
-  if (options.case !== undefined) return [findCase(options.case, casesOf(options.vectors))];
-  return filterCases(casesOf(options.vectors), options);
+async function chooseCases(options: CheckOptions): Promise<{ cases: ConformanceCase[]; left: readonly LineLeft[] }> {
+  const all = casesOf(options.vectors);
+  if (options.case === undefined) return { cases: filterCases(all, options), left: [] };
+  const { found, left } = await readCaseLines(options.case, all, '--case');
+  return { cases: found.map(({ one }) => one), left };
+}
+
+/** Gives cases of a device's published run the positions of that run. */
+async function casesFor(backend: string | undefined, cases: ConformanceCase[]): Promise<ConformanceCase[]> {
+  if (backend === undefined || BACKENDS.some(({ name }) => name === backend)) return cases;
+  const device = (await import('@ropewalk/devices')).DEVICES.find(({ name }) => name === backend);
+  return device ? cases.map((one) => asPublished(one, device).one) : cases;
 }
 
 /** Reads the cases of a folder of vectors, or those that come with the package. @throws {RopewalkError} FORMAT */
@@ -116,27 +123,6 @@ export function builtInCases(): ConformanceCase[] {
     ...goldenOperatorSuite(),
     ...vectorCases(vectorFolder(folder)),
   ];
-}
-
-/** Finds a line of any suite by its text; a ROPE(…) line that no suite has becomes a new case. */
-export function findCase(line: string, all: readonly ConformanceCase[], flag = '--case'): ConformanceCase {
-  if (!line.includes('(')) refuseCase(line, all, flag);
-  const { name, values } = parseLabel(line);
-  const label = formatLabel(name, Object.fromEntries(values));
-  const known = all.find((one) => one.label === label);
-  if (known) return known;
-  if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
-  return refuseCase(line, all, flag);
-}
-
-function refuseCase(line: string, all: readonly ConformanceCase[], flag: string): never {
-  const labels = all.map(({ label }) => label);
-  const having = labels.filter((label) => label.includes(line)).length;
-  const next =
-    having > 0
-      ? `${having} have that in their line: ropewalk check --filter ${show(line)}.`
-      : (didYouMean(line, labels) ?? 'Give a line that ropewalk check --verbose prints, or any ROPE(…) line.');
-  return fail('FORMAT', flag, `there is no case ${show(line)}. ${next}`);
 }
 
 /** Opens every backend that works here, or the named one. If one cannot open, stderr says why. */

@@ -16,11 +16,13 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
     vectors: ['vectors.md', 'vectors golden', 'vectors golden --model config.json --dtype float16 --format npz'],
     verify: ['verify.md', 'verify golden --outputs outputs', 'verify golden --program "python3 harness.py"'],
     harness: ['verify.md#paste-a-kernel', 'harness numpy -o harness.py'],
+    positions: ['diagnose.md#positions-as-they-should-be', 'positions log.jsonl'],
     mutants: ['mutants.md', 'mutants --vectors golden'],
   },
   'Convert a model': {
     inspect: ['cli.md#ropewalk-inspect-model', 'inspect config.json', 'inspect model.onnx'],
     diff: ['diff.md', 'diff config.json model.gguf'],
+    passport: ['passport.md', 'passport config.json model.gguf --strict'],
     convert: ['convert.md', 'convert config.json --to vllm', 'convert model.gguf --to onnx --table-len 4096 -o tables'],
     export: ['export.md', 'export config.json -o rope.onnx', 'export model.gguf --whole -o folder'],
     permute: ['permute.md', 'permute model.safetensors permuted.safetensors --to interleaved'],
@@ -29,12 +31,23 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
   },
   'Run a model': {
     generate: ['model.md', 'generate "Call me" -n 80 -s 1', 'generate "Who are you?" -m model.gguf --chat'],
+    embed: [
+      'model.md#embedmodel-text-options',
+      'embed embeddinggemma "A marline is a light rope." --prompt-name query',
+      'embed model.gguf -f texts.txt --dimensions 256 -o vectors.npy',
+    ],
     perplexity: ['cli.md#run-a-model', 'perplexity text.txt -m model.gguf'],
     logits: ['cli.md#run-a-model', 'logits model.gguf -p "Call me" -o logits.npy'],
     'compare-logits': [
       'cli.md#run-a-model',
       'compare-logits logits.npy other.npy',
       'compare-logits a.gguf b.gguf -p "Call me"',
+    ],
+    probe: [
+      'probe.md',
+      'probe http://localhost:8080 -m model.gguf',
+      'probe http://localhost:8080',
+      'probe --replay answers.jsonl -m folder',
     ],
     cache: ['model.md#engines', 'cache', 'cache --remove'],
   },

@@ -5,15 +5,19 @@ import { type Conversion, convertRope, modelTypeOf, specToJson } from '@ropewalk
 import { peerOf } from '@ropewalk/dialects/internal';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/internal/node';
-import { fail } from 'ropewalk/backend';
+import { bindRope, planRope, type RopeSpec, tensorFrom } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
 import { ranges } from 'ropewalk/internal';
-import { checkFolderName, Flags, type Switches, type Texts } from './options.js';
+import { referenceRunner } from 'ropewalk/reference';
+import { checkFolderName, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
-export type ConvertCommandOptions = Texts<'layer' | 'context' | 'tableLen' | 'heads' | 'arch' | 'modelType' | 'out'> &
-  Switches<'json'> & { readonly to: string };
+export type ConvertCommandOptions = Texts<
+  'to' | 'matrix' | 'layer' | 'context' | 'tableLen' | 'heads' | 'arch' | 'modelType' | 'out'
+> &
+  Switches<'json'>;
 
 const FOLDER =
   "It gets one layer's RoPE: its arguments as JSON, and tables as .npy. ropewalk to-gguf MODEL -o model.gguf writes a " +
@@ -22,6 +26,9 @@ const FOLDER =
 /** @param from - a text for {@link readRope} */
 export async function convert(from: string, options: ConvertCommandOptions): Promise<number> {
   const { to, out } = options;
+  if (options.matrix !== undefined) return showMatrix(from, options);
+  if (to === undefined)
+    fail('FORMAT', '--to', 'it is required, unless --matrix is given. ropewalk convert --help lists the targets.');
   peerOf(to); // refuses an unknown peer before any file is read
   if (out !== undefined) checkFolderName(out, '--out', FOLDER);
   const flags = new Flags(options);
@@ -34,6 +41,7 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
   const conversion = convertRope(given.spec, to, {
     context,
     positions,
+    maxContext: model?.maxContext,
     heads,
     layerType: given.layerType,
     modelType: options.modelType ?? (model?.source === 'gguf' ? modelTypeOf(model.architecture) : model?.architecture),
@@ -49,6 +57,57 @@ export async function convert(from: string, options: ConvertCommandOptions): Pro
     lines: () => [...describe(conversion, given.from, notes), ...written.map((name) => `  wrote ${name}`)],
   });
   return EXIT.ok;
+}
+
+/** The largest head whose matrix is printed, and the largest that --json writes. */
+const [LARGEST_SHOWN, LARGEST] = [16, 256];
+
+/** Prints R_p, the matrix by which a RoPE multiplies a head at a position. */
+async function showMatrix(from: string, options: ConvertCommandOptions): Promise<number> {
+  const flags = new Flags(options);
+  const others = ['to', 'tableLen', 'heads', 'arch', 'modelType', 'out'] as const;
+  flags.refuseAny(others, 'it does not go with --matrix. Leave it out.');
+  const position = flags.integer('matrix', -MAX_INTEGER, MAX_INTEGER)!;
+  const { spec, direction, from: name } = await readRope(from, flags.integer('context', 1), flags.integer('layer'));
+  const { headDim } = spec;
+  const most = options.json ? LARGEST : LARGEST_SHOWN;
+  if (headDim > most)
+    refuse(
+      'RANGE',
+      '--matrix',
+      `a head of at most ${most} dimensions`,
+      headDim,
+      options.json
+        ? undefined
+        : `Up to ${LARGEST} with --json; or a small one: "ROPE(ne_a=[8,1,1,1],n_dims=8,mode=0)".`,
+    );
+  const rows = rotationMatrix(spec, position, direction);
+  const text = rows.map((row) =>
+    row.map((value) => (value === 0 ? '0' : Object.is(value, 1) ? '1' : value.toFixed(6))),
+  );
+  const width = Math.max(...text.flat().map(({ length }) => length));
+  printResult(options.json, {
+    json: () => ({ from: name, position, direction, matrix: rows }),
+    lines: () => [
+      `R at position ${position}, ${direction}: y = R·x for a head of ${headDim} dimensions of ${name}`,
+      ...text.map((row) => `  ${row.map((value) => value.padStart(width)).join('  ')}`),
+    ],
+  });
+  return EXIT.ok;
+}
+
+/** Rotates the unit vectors: column i is what becomes of unit vector i. */
+function rotationMatrix(spec: RopeSpec, position: number, direction: 'forward' | 'backward'): number[][] {
+  const { headDim, axes } = spec;
+  const positions = axes ? axes.sections.map(() => position) : [position];
+  const plan = planRope({ ...spec, positions, seqLen: 1, direction, tableDtype: 'f64' });
+  const units = new Float64Array(headDim ** 2);
+  for (let i = 0; i < headDim; i++) units[i * headDim + i] = 1;
+  const x = tensorFrom(units, { shape: [1, 1, headDim, headDim] });
+  referenceRunner().run(bindRope(plan, x, x));
+  return Array.from({ length: headDim }, (_row, i) =>
+    Array.from({ length: headDim }, (_column, j) => units[j * headDim + i]! + 0),
+  );
 }
 
 function notesOf({ notes, others, direction }: GivenRope): string[] {

@@ -1,35 +1,23 @@
 /** `ropewalk devices NAME --cases`: the results of conformance cases on a device, with reasons. @module */
 import type { DeviceProfile } from '@ropewalk/devices';
 import type { PublishedLine } from '@ropewalk/devices/internal';
-import {
-  type CaseResult,
-  type ConformanceCase,
-  formatResult,
-  parseRopeLabel,
-  ropeCase,
-  runCases,
-} from '@ropewalk/oracle';
+import { type CaseResult, type ConformanceCase, formatResult, runCases } from '@ropewalk/oracle';
 import type { Backend } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { didYouMean } from 'ropewalk/internal';
-import { builtInCases, findCase } from './check.js';
+import { type Asked, asPublished, type LineLeft, leftLines, readCaseLines } from './case-lines.js';
+import { builtInCases } from './check.js';
 import { EXIT, openPrinter, printJson, printLines } from './output.js';
 
-/** A case, and the text that the device itself printed for it. */
-interface Asked {
-  readonly one: ConformanceCase;
-  readonly printed: PublishedLine | undefined;
-}
-
 /**
- * @param wanted - the name of a suite, or a line that `check` prints
+ * @param wanted - the name of a suite; lines that `check` or test-backend-ops prints; a file of them; or `-`
  * @returns 0, also when the device fails cases: that is the answer
  */
 export async function devicesCases(device: DeviceProfile, wanted: string, json?: boolean): Promise<number> {
   const { open, explain } = device;
   if (!open)
     refuse('UNSUPPORTED', '--cases', 'a profile that computes', device.name, 'List them with: ropewalk devices.');
-  const asked = chooseCases(device, wanted);
+  const { asked, left } = await chooseCases(device, wanted);
   const backend = await open();
   const printer = openPrinter(asked.length, 'cases', json);
   const answers: Answer[] = [];
@@ -47,32 +35,23 @@ export async function devicesCases(device: DeviceProfile, wanted: string, json?:
     printer.stop();
     backend.dispose();
   }
-  if (json) printJson({ summary: summaryOf(answers) });
-  else printLines(['', ...summaryLines(answers)]);
+  if (json) printJson({ summary: { ...summaryOf(answers), ...(left.length > 0 && { notRun: left }) } });
+  else printLines(['', ...summaryLines(answers), ...leftLines(left)]);
   return EXIT.ok;
 }
 
-function chooseCases({ published }: DeviceProfile, wanted: string): Asked[] {
+async function chooseCases(
+  device: DeviceProfile,
+  wanted: string,
+): Promise<{ asked: Asked[]; left: readonly LineLeft[] }> {
   const all = builtInCases();
-  if (wanted.includes('(')) return [{ one: findCase(wanted, all, '--cases'), printed: undefined }];
   const suites = [...new Set(all.map(({ suite }) => suite))];
-  if (!suites.includes(wanted))
-    refuse(
-      'FORMAT',
-      '--cases',
-      `a line of ropewalk check, or ${suites.join(', ')}`,
-      wanted,
-      didYouMean(wanted, suites),
-    );
-  const chosen = all.filter(({ suite }) => suite === wanted);
-  return chosen.map((one, n) => {
-    const printed = wanted === 'published' ? published?.[n] : undefined;
-    if (!printed) return { one, printed };
-    // The device's run of the case has its own positions and factor, and the label that it printed.
-    const { positions: pos, firstFactor: ff0 } = printed;
-    const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos, ff0 });
-    return { one: { ...at, label: one.label }, printed };
-  });
+  if (suites.includes(wanted))
+    return { asked: all.filter(({ suite }) => suite === wanted).map((one) => asPublished(one, device)), left: [] };
+  const near = didYouMean(wanted, suites);
+  if (near) refuse('FORMAT', '--cases', `lines of ropewalk check, or ${suites.join(', ')}`, wanted, near);
+  const { found, left } = await readCaseLines(wanted, all, '--cases');
+  return { asked: found.map(({ one }) => asPublished(one, device)), left };
 }
 
 async function runOne(one: ConformanceCase, backend: Backend): Promise<CaseResult> {

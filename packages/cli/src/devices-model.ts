@@ -21,7 +21,8 @@ import { nameLayers } from 'ropewalk/internal';
 import { readGraph } from './inspect-graph.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
-import { isRopeLine, readRope } from './rope-source.js';
+import { isRopeLine } from './rope-line.js';
+import { type RopeLine, readRope } from './rope-source.js';
 
 export type DevicesModelOptions = Texts<'model' | 'dtype' | 'batch' | 'seq' | 'heads' | 'kvHeads' | 'context'> &
   Switches<'json' | 'batchPositions'>;
@@ -38,8 +39,8 @@ interface Group {
 
 interface Model {
   readonly groups: readonly Group[];
-  /** The dtype of a record that states one. */
-  readonly dtype?: FloatDtype;
+  /** The facts of a `ROPE(…)` line. */
+  readonly line?: RopeLine | undefined;
   readonly maxContext?: number;
   readonly notes: readonly string[];
 }
@@ -57,6 +58,7 @@ interface Call {
   readonly batch: number;
   readonly seq: number;
   readonly context: number;
+  readonly contiguous: boolean;
 }
 
 /** @returns 1 when a device is named and does not run a layer, or runs it wrong; otherwise 0 */
@@ -70,12 +72,14 @@ export async function devicesForModel(
   const given = flags.integer('context', 1);
   const [heads, kvHeads] = [flags.integer('heads', 1, 2 ** 16), flags.integer('kvHeads', 1, 2 ** 16)];
   const model = await readModel(path, given);
+  const { line } = model;
   const call: Call = {
-    dtype: flags.word('dtype', FLOATS) ?? model.dtype,
+    dtype: flags.word('dtype', FLOATS) ?? line?.dtype,
     batchPositions: options.batchPositions ?? false,
-    batch: flags.integer('batch', 1) ?? 1,
-    seq: flags.integer('seq', 1) ?? 512,
-    context: given ?? model.maxContext ?? 4096,
+    batch: flags.integer('batch', 1) ?? (line?.batch || 1),
+    seq: flags.integer('seq', 1) ?? (line?.seq || (line ? 1 : 512)),
+    context: given ?? line?.context ?? model.maxContext ?? 4096,
+    contiguous: line?.contiguous ?? true,
   };
   const judged = model.groups.map((group): Judged => {
     const { spec } = group;
@@ -88,7 +92,7 @@ export async function devicesForModel(
   printResult(options.json, {
     json: () => ({ model: path, ...call, layers: judged.map(({ spec: _spec, ...rest }) => rest) }),
     lines: () => [
-      `${path}: ${call.dtype ? `${call.dtype}, ` : ''}batch ${call.batch}${call.batchPositions ? ', each with its own positions' : ''}, ${call.seq} tokens a call, positions below ${call.context}`,
+      `${path}: ${call.dtype ? `${call.dtype}, ` : ''}batch ${call.batch}${call.batchPositions ? ', each with its own positions' : ''}, ${counted(call.seq, 'token')} a call, positions below ${call.context}`,
       ...model.notes.map((note) => `  note: ${note}`),
       ...judged.flatMap((group) => [
         '',
@@ -99,6 +103,8 @@ export async function devicesForModel(
             ? table(group.verdicts)
             : describe(group.verdicts[0]!)),
       ]),
+      '',
+      "By each profile's rules: nothing was run.",
     ],
   });
   const bad = judged.some(({ verdicts }) => verdicts.some(({ forms }) => forms[0]?.right !== true));
@@ -124,7 +130,7 @@ async function readModel(path: string, context: number | undefined): Promise<Mod
   }
   if (isRopeLine(path)) {
     const { spec, line, notes } = await readRope(path);
-    return { groups: [{ layers: undefined, spec, heads: line?.heads }], dtype: line?.dtype, notes };
+    return { groups: [{ layers: undefined, spec, heads: line?.heads }], line, notes };
   }
   const source = await readRopeSource(path, context);
   if (source.kind === 'record') return { groups: [{ layers: undefined, spec: source.spec }], notes: [] };
@@ -212,7 +218,11 @@ function describe(verdict: RopeVerdict): string[] {
     ...(asIs ? [`  wrong as it is called: ${asIs.lost.join(' ')} Right with these steps:`] : []),
     `  ${dtype} data: ${best.right ? 'runs' : 'runs, and is wrong'}: ${describeForm(best)}`,
     ...best.words.map((sentence) => `    ${sentence}`),
-    `    cos and sin at position ${best.precision.position} are off by at most ${best.precision.maxError.toExponential(1)}`,
+    ...(best.precision
+      ? [
+          `    cos and sin at position ${best.precision.position} are off by ${best.right ? 'at most ' : ''}${best.precision.maxError.toExponential(1)}`,
+        ]
+      : []),
     ...(best.lost.length > 0 ? best.lost.map((sentence) => `    lost: ${sentence}`) : ['    lost: nothing']),
     ...(instead
       ? [`  or with less lost: ${describeForm(instead)}`, ...instead.words.map((line) => `    ${line}`)]

@@ -5,20 +5,37 @@ import type { DevicesModelOptions } from './devices-model.js';
 import { Flags, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
 
-export type DevicesOptions = DevicesModelOptions & Texts<'cases'>;
+export type DevicesOptions = DevicesModelOptions & Texts<'cases' | 'log' | 'steps' | 'out'>;
 
 /** @param name - the profile to print. Default: a list of all */
 export async function devices(name: string | undefined, options: DevicesOptions): Promise<number> {
   const flags = new Flags(options);
   if (options.model !== undefined) {
-    flags.refuseAny(['cases'], '--model asks about a model, --cases runs a suite. Leave one of them out.');
+    flags.refuseAny(
+      ['cases', 'log', 'steps', 'out'],
+      '--model asks about a model, --cases runs a suite, --log judges a log, --steps runs one call. Give one of them.',
+    );
     return (await import('./devices-model.js')).devicesForModel(name, options.model, options);
   }
   flags.refuseAny(['dtype', 'batch', 'batchPositions', 'seq', 'heads', 'kvHeads', 'context'], 'it needs --model.');
   const device = name === undefined ? undefined : deviceNamed(name);
   if (options.cases !== undefined) {
+    flags.refuseAny(
+      ['log', 'steps', 'out'],
+      '--cases runs a suite, --log judges a log, --steps runs one call. Give one.',
+    );
     if (!device) fail('FORMAT', 'name', '--cases needs a profile. List them with: ropewalk devices.');
     return (await import('./devices-cases.js')).devicesCases(device, options.cases, options.json);
+  }
+  if (options.steps !== undefined) {
+    flags.refuseAny(['log'], '--log judges a log, --steps runs one call. Give one of them.');
+    if (!device) fail('FORMAT', 'name', '--steps needs a profile: ropewalk devices cann-2024 --steps LINE.');
+    return (await import('./devices-steps.js')).devicesSteps(device, options.steps, options.out, options.json);
+  }
+  flags.refuseAny(['out'], 'it needs --steps.');
+  if (options.log !== undefined) {
+    if (!device) fail('FORMAT', 'name', '--log needs a profile. List them with: ropewalk devices.');
+    return (await import('./devices-log.js')).devicesLog(device, options.log, options.json);
   }
   printResult(options.json, {
     json: () => (device ? toJson(device) : { devices: DEVICES.map(toJson) }),

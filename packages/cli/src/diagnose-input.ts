@@ -1,15 +1,17 @@
 /** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
 import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
-import type { Expected, Observation } from '@ropewalk/diagnose';
-import { DTYPES, type Tensor } from 'ropewalk';
+import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
+import { DTYPES, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { readDump } from './dump-input.js';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { readRope } from './rope-source.js';
+import { type LayoutOptions, readTokenLayout } from './token-layout.js';
 
 export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
   Texts<'direction' | 'dtype' | 'shape' | 'heads' | 'positionsDtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
-  Switches<'demo' | 'json'>;
+  LayoutOptions &
+  Switches<'all' | 'demo' | 'json'>;
 
 /** The inputs of one diagnosis. */
 interface Task {
@@ -17,12 +19,15 @@ interface Task {
   readonly expected?: Expected;
   /** The source of the expectation, in words. */
   readonly from?: string;
+  /** The faults of the runtime's positions; undefined where they were not held against a layout. */
+  readonly faults?: readonly string[];
 }
 
 /** Reads the files that the options name. @throws {RopewalkError} with the option */
 export async function readTask(options: DiagnoseOptions): Promise<Task> {
   const { x, y, positions, normWeight } = options;
-  if (x === undefined || y === undefined || positions === undefined) {
+  const layout = readTokenLayout(options);
+  if (x === undefined || y === undefined || (positions ?? layout) === undefined) {
     const missing = (['x', 'y', 'positions'] as const).filter((name) => options[name] === undefined).map(flagOf);
     fail(
       'FORMAT',
@@ -34,25 +39,32 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
   const dtype = flags.word('dtype', FLOATS);
   const shape = flags.integers('shape', 1, MAX_INTEGER, 4);
   const positionsDtype = flags.word('positionsDtype', DTYPES);
-  if (positionsDtype !== undefined && !positions.endsWith('.bin'))
+  if (positionsDtype !== undefined && !positions?.endsWith('.bin'))
     fail('FORMAT', '--positions-dtype', 'it is for a raw .bin; other files say it themselves. Leave it out.');
   if (shape !== undefined && ![x, y].some((file) => file.endsWith('.bin')))
     fail('FORMAT', '--shape', 'it is for raw .bin files; other files say it themselves. Leave it out.');
   if (normWeight === undefined) flags.refuseAny(['normEps'], 'it needs --norm-weight.');
+  const laid = layout && laidOut(layout);
   const run = {
     x: readDump(x, '--x', { dtype, shape }),
     y: readDump(y, '--y', { dtype, shape }),
-    positions: readDump(positions, '--positions', { dtype: positionsDtype, dtypeField: '--positions-dtype' }),
+    positions:
+      positions === undefined
+        ? tensorFrom(laid!.positions, { shape: laid!.shape })
+        : readDump(positions, '--positions', { dtype: positionsDtype, dtypeField: '--positions-dtype' }),
     normWeight: normWeight === undefined ? undefined : readDump(normWeight, '--norm-weight', { dtype }),
     normEps: flags.number('normEps'),
     layout: flags.word('layout', ['bsnh', 'bnsh']),
     heads: flags.integer('heads', 1),
     dtype,
   };
-  if (positionsDtype !== undefined) checkPositions(run.positions, positions);
+  if (positionsDtype !== undefined) checkPositions(run.positions, positions!);
   const expectation = await readExpected(flags, options);
   const nameOf = (field: keyof typeof run | 'expected') => flagOf(field === 'expected' ? 'expect' : field);
-  return { observation: observationOf(run, expectation?.expected, nameOf), ...expectation };
+  const observation = observationOf(run, expectation?.expected, nameOf);
+  const faults =
+    layout && positions !== undefined ? positionFaults(run.positions.readNumbers() as Float64Array, layout) : undefined;
+  return { observation, ...expectation, faults };
 }
 
 /** Integers of another width give positions that no model has: two of i32 make one of i64. */

@@ -13,10 +13,11 @@ import { magnitudesOf, plotFrequencies } from './plot.js';
 
 /** @returns 0 when y is what was expected, or without an expectation a clean rotation; 1 when it is not */
 export async function diagnose(options: DiagnoseOptions): Promise<number> {
+  const { all = false } = options;
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
-  const { observation, expected, from } = options.demo
-    ? demoObservation()
+  const { observation, expected, from, faults } = options.demo
+    ? { ...demoObservation(), faults: undefined }
     : await (await import('./diagnose-input.js')).readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
@@ -25,17 +26,39 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   } finally {
     bar.stop();
   }
+  // When another layout gives a known bug, it is open whether the kernel is right.
+  const settled = result.layout.otherwise.length === 0;
+  const isFine = settled && ['as expected', 'less precise', 'rotation'].includes(result.verdict);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
       ? (await import('./diagnose-files.js')).writeFiles(result, options)
       : [];
   printResult(options.json, {
-    json: () => diagnosisToJson(result, from),
-    lines: () => [...describeDiagnosis(result, from), ...plot(result), ...files],
+    json: () => ({ ...(diagnosisToJson(result, from) as object), ...(faults && { positionFaults: faults }) }),
+    lines: () => [
+      ...positionLines(faults, isFine),
+      ...describeDiagnosis(result, from, { all }),
+      ...(all ? plot(result) : []),
+      ...files,
+    ],
   });
-  // When another layout gives a known bug, it is open whether the kernel is right.
-  const settled = result.layout.otherwise.length === 0;
-  return settled && ['as expected', 'less precise', 'rotation'].includes(result.verdict) ? EXIT.ok : EXIT.failed;
+  return isFine && !faults?.length ? EXIT.ok : EXIT.failed;
+}
+
+/** Lines that say what the layout of the tokens tells of the runtime's positions, before the report. */
+function positionLines(faults: readonly string[] | undefined, isFine: boolean): string[] {
+  if (!faults) return [];
+  if (faults.length === 0) return ['The positions are those of the tokens.', ''];
+  const shown = faults.slice(0, 8);
+  const more = faults.length - shown.length;
+  return [
+    isFine
+      ? 'POSITIONS WRONG: the kernel is right at the positions that it was given; they are not those of the tokens.'
+      : 'POSITIONS WRONG: they are not those of the tokens. The report below is on the positions as given.',
+    ...shown.map((fault) => `  ${fault}.`),
+    ...(more > 0 ? [`  … and ${more} more sequences`] : []),
+    '',
+  ];
 }
 
 function plot({ found, expectedFrequencies }: Diagnosis): string[] {

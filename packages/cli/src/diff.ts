@@ -10,7 +10,8 @@ import { countLayers, nameLayers, readName } from 'ropewalk/internal';
 import { readGraph } from './inspect-graph.js';
 import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printable, printResult } from './output.js';
-import { isRopeLine, readRope } from './rope-source.js';
+import { isRopeLine } from './rope-line.js';
+import { readRope } from './rope-source.js';
 
 export type DiffOptions = Texts<'context' | 'positions' | 'recipe'> & Switches<'json'>;
 

@@ -8,7 +8,7 @@ import { Flags, type Texts } from './options.js';
 import type { ModelRunOptions } from './run-model.js';
 
 /** Options that choose an engine. */
-export type EngineOptions = ModelRunOptions & Texts<'engine' | 'cache'>;
+export type EngineOptions = ModelRunOptions & Texts<'engine' | 'cache' | 'session'>;
 
 const ENGINES = ['auto', 'kernels', 'onnxruntime'] as const;
 /** With smaller weights, our kernels finish a text before ONNX Runtime is loaded. */
@@ -51,6 +51,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       flags.refuseAny(['activations'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
     if (options.cacheDtype !== 'f32')
       flags.refuseAny(['cacheDtype'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
+    flags.refuseAny(['session'], 'only our kernels give keys and values away. Use --engine kernels.', 'UNSUPPORTED');
     return open();
   }
   return {
@@ -65,6 +66,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       if (bytes < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
       if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
         return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
+      if (options.session !== undefined) return onKernels('ONNX Runtime does not give keys and values away');
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
       const { whyNotOnnxruntime } = await import('@ropewalk/onnx');
       const why = await whyNotOnnxruntime();

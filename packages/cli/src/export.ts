@@ -36,7 +36,8 @@ import { type RouteGroups, readName } from 'ropewalk/internal';
 import type { ChosenForm } from './export-for.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult, thousands } from './output.js';
-import { type GivenRope, isRopeLine, readRope } from './rope-source.js';
+import { isRopeLine } from './rope-line.js';
+import { type GivenRope, readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | 'form' | 'angles' | 'dtype'> &
@@ -222,6 +223,7 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   swiglu: ['shape', 'limit', 'alpha', 'offset'],
   gelu: ['shape', 'approximate'],
   geglu: ['shape', 'approximate'],
+  xielu: ['shape'],
   scale: ['shape', 'factor', 'softcap'],
   layer_norm: ['shape', 'eps', 'bias'],
   rms_norm: ['shape', 'eps'],
@@ -234,6 +236,7 @@ const OWN: Readonly<Record<OperatorName | 'rope', readonly (keyof ExportOptions)
   expert_linear: ['shape', 'weights', 'bias', 'weighted'],
   causal_conv: ['shape', 'bias'],
   gated_delta: ['shape'],
+  ssm_scan: ['shape'],
 };
 
 function exportOperator(

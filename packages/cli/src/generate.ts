@@ -32,6 +32,7 @@ const INTERRUPTED = 130;
  */
 export async function generate(argument: string | undefined, options: GenerateCommandOptions): Promise<number> {
   const flags = new Flags(options);
+  const file = flags.text('session');
   if (!options.chat) flags.refuseAny(['system'], 'it needs --chat.', 'UNSUPPORTED');
   const box = options.model === undefined && options.temperature === undefined;
   const sampling = {
@@ -64,12 +65,13 @@ export async function generate(argument: string | undefined, options: GenerateCo
       process.stderr.write("ropewalk: generate: the prompt is empty: the text starts from the model's start token\n");
     const start = options.chat ? messagesOf(prompt.text!, options.system) : (prompt.text ?? '');
     const echo = !options.chat && !options.json ? (prompt.text ?? '') : '';
-    const end = await stream(
-      model,
-      start,
-      { ...sampling, signal: abort.signal },
-      { echo, quiet: options.json === true },
-    );
+    const show = { echo, quiet: options.json === true };
+    const settings = { ...sampling, signal: abort.signal };
+    const end = await (file === undefined
+      ? stream(model, start, settings, show)
+      : (await import('./kept-session.js')).inSession(model, file, (session) =>
+          stream(model!, start, { ...settings, session }, show),
+        ));
     if (options.json) printJson({ ...end, backend: model.backend });
     else {
       if (!end.text.endsWith('\n')) process.stdout.write('\n');

@@ -20,11 +20,16 @@ interface Language {
   readonly what: string;
   readonly build?: string;
   readonly run: string;
+  /** Further options of vectors for it, for programs of other operators. */
+  readonly of?: string;
   /** Further options of verify for it. */
   readonly options?: string;
   /** The reason why it has not been run here. */
   readonly untried?: string;
 }
+
+/** The golden cases of LLAISYS' operators. */
+const OTHERS = ' --dialect llaisys --op add,argmax,embedding,linear,rms_norm,rope,self_attention,swiglu,rearrange';
 
 const LANGUAGES = {
   c: { file: 'rope.c', plain: 'plain.c', what: 'C99', build: 'cc -std=c99 -O2 FILE -o BASE -lm', run: './BASE' },
@@ -71,6 +76,26 @@ const LANGUAGES = {
     what: 'Python with ONNX Runtime, on any provider',
     run: 'python3 FILE CPUExecutionProvider',
   },
+  ops: {
+    file: 'ops.c',
+    what: "C99 or C++, LLAISYS' eight operators beside RoPE",
+    build: 'cc -std=c99 -O2 FILE -o BASE -lm',
+    run: './BASE',
+    of: OTHERS,
+  },
+  'ops-torch': {
+    file: 'ops_torch.py',
+    what: "Python with PyTorch, LLAISYS' eight operators beside RoPE",
+    run: 'python3 FILE cpu',
+    of: OTHERS,
+  },
+  llaisys: {
+    file: 'llaisys_ops.py',
+    what: "Python with LLAISYS' library through ctypes, its nine operators",
+    run: 'python3 FILE libllaisys.so cpu',
+    of: OTHERS,
+    untried: 'Not run with LLAISYS by us: our tests run it with a stub of its library.',
+  },
   js: { file: 'rope.mjs', what: 'JavaScript', run: 'node FILE' },
 } as const satisfies Record<string, Language>;
 
@@ -105,19 +130,19 @@ export async function harness(name: string | undefined, { out, force, plain, jso
   if (hidden) fail('FORMAT', '--out', `${out} would hide the module that it imports. Call it ${language.file}.`);
   const sizeBytes = Buffer.byteLength(text);
   await writeWhole(out, { sizeBytes, inputs: [], force, kind: 'file' }, (temporary) => writeFile(temporary, text));
-  const { build, verify } = commandsOf(language, basename(out));
-  const next = [...(build ? [build] : []), 'ropewalk vectors golden', verify];
+  const { build, vectors, verify } = commandsOf(language, basename(out));
+  const next = [...(build ? [build] : []), vectors, verify];
   printResult(json, { json: () => ({ language: name, out, next }), lines: () => [out, ...next.map((l) => `  ${l}`)] });
   return EXIT.ok;
 }
 
 /** Writes the program: a header with its use, then the template with the files that it includes. */
 function textOf(language: Language, template: string, file: string): string {
-  const { what, untried, build, verify } = { ...language, ...commandsOf(language, file) };
+  const { what, untried, of, build, vectors, verify } = { ...language, ...commandsOf(language, file) };
   const head = [
     ...(untried ? [untried] : []),
-    `RoPE in ${what} for ropewalk verify (docs/verify.md): paste your kernel where it says PASTE. Build and run:`,
-    ...[build, 'ropewalk vectors golden', verify].flatMap((line) => (line === undefined ? [] : [`  ${line}`])),
+    `${of ? '' : 'RoPE in '}${what} for ropewalk verify (docs/verify.md): paste your kernel where it says PASTE. Build and run:`,
+    ...[build, vectors, verify].flatMap((line) => (line === undefined ? [] : [`  ${line}`])),
   ];
   const mark = template.endsWith('.py') ? '#' : '//';
   return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(template)}`;
@@ -132,11 +157,18 @@ function included(file: string): string {
 }
 
 /** Inserts the file's name into a language's commands. */
-function commandsOf({ what, build, run, file, options }: Language, name: string = file) {
+function commandsOf({ what, build, run, file, of, options }: Language, name: string = file) {
   const filled = (text: string): string =>
     text.replaceAll('FILE', name).replaceAll('BASE', basename(name, extname(name)));
   const verify = `ropewalk verify golden --program "${filled(run)}"${options ? ` ${options}` : ''}`;
-  return { what, file: name, build: build && filled(build), run: filled(run), verify };
+  return {
+    what,
+    file: name,
+    build: build && filled(build),
+    run: filled(run),
+    vectors: `ropewalk vectors golden${of ?? ''}`,
+    verify,
+  };
 }
 
 function describe({ language, what, build, run }: { language: string } & ReturnType<typeof commandsOf>): string {

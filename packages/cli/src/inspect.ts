@@ -13,8 +13,9 @@ import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
 import { countLayers, nameLayers } from 'ropewalk/internal';
 import type { RunOptions } from './inspect-rope.js';
 import { Flags, type Switches, type Texts } from './options.js';
-import { EXIT, printResult } from './output.js';
+import { counted, EXIT, printResult } from './output.js';
 import { plotFrequencies } from './plot.js';
+import { isRopeLine } from './rope-line.js';
 
 export type InspectOptions = Texts<'context' | 'run'> & Switches<'tensors' | 'metadata' | 'json'> & RunOptions;
 
@@ -34,6 +35,14 @@ export async function inspect(path: string, options: InspectOptions): Promise<nu
     return runRope(file, readGraph(file), options.run, options);
   }
   flags.refuseAny(['x', 'positions', 'out', 'backend', 'input'], 'it needs --run NODE.');
+  if (isRopeLine(path)) {
+    flags.refuseAny(
+      ['tensors', 'metadata', 'context'],
+      'it does not apply to a ROPE(…) line. Leave it out.',
+      'UNSUPPORTED',
+    );
+    return inspectLine(path.trim(), options);
+  }
   const isLists = options.tensors || options.metadata;
   if (isLists)
     flags.refuseAny(
@@ -55,6 +64,19 @@ export async function inspect(path: string, options: InspectOptions): Promise<nu
   });
   const isFine = !report || (report.isSound && (model !== undefined || report.hasRope));
   return isFine ? EXIT.ok : EXIT.failed;
+}
+
+async function inspectLine(text: string, { json }: InspectOptions): Promise<number> {
+  const { spec, direction, line, notes } = await (await import('./rope-source.js')).readRope(text);
+  printResult(json, {
+    json: () => ({ line: text, ...line, direction, ...ropeToJson(spec) }),
+    lines: () => [
+      `${text}: ${line!.dtype}, ${direction}, batch ${line!.batch}, ${counted(line!.seq, 'token')}, ${counted(line!.heads, 'head')}, positions below ${line!.context}`,
+      ...notes.map((note) => `  note: ${note}`),
+      ...describeRope(spec),
+    ],
+  });
+  return EXIT.ok;
 }
 
 /** Prints the lists that are asked for. Without them, a .safetensors has a summary, and the RoPE of its config.json. */
@@ -90,6 +112,17 @@ function describe(file: string, model: ModelRope): string[] {
       ...(rope ? describeRope(rope) : ['  no position encoding']),
     ]),
   ];
+}
+
+/** One line for each kind of layer. */
+export function describeLayers(layers: ModelRope['layers']): string[] {
+  return groupLayers(layers).map(({ rope, layers: same, layerType, window }) => {
+    const which = `${nameLayers(same)}${inBrackets(layerType, window && `window ${window}`)}`;
+    if (!rope) return `${which}: no position encoding`;
+    const { attentionFactor } = frequenciesOf(rope);
+    const dims = `${rope.rotaryDim ?? rope.headDim} of ${rope.headDim} dimensions`;
+    return `${which}: base ${rope.base}, scaling ${describeScaling(rope)}, ${dims}, magnitude ${Number(attentionFactor.toPrecision(7))}`;
+  });
 }
 
 /** The words that are defined, in brackets after a blank. */
@@ -133,12 +166,12 @@ function describeScaling(rope: RopeSpec): string {
 }
 
 function toJson(model: ModelRope): object {
-  const layers = model.layers.map((layer) => {
-    const { rope } = layer;
-    if (!rope) return { ...layer, rope: null };
-    const { invFreq, attentionFactor } = frequenciesOf(rope);
-    const freqFactors = rope.freqFactors && Array.from(rope.freqFactors);
-    return { ...layer, rope: { ...rope, freqFactors }, invFreq: [...invFreq], attentionFactor };
-  });
+  const layers = model.layers.map((layer) => ({ ...layer, ...(layer.rope ? ropeToJson(layer.rope) : { rope: null }) }));
   return { ...model, layers };
+}
+
+function ropeToJson(rope: RopeSpec): object {
+  const { invFreq, attentionFactor } = frequenciesOf(rope);
+  const freqFactors = rope.freqFactors && Array.from(rope.freqFactors);
+  return { rope: { ...rope, freqFactors }, invFreq: [...invFreq], attentionFactor };
 }

@@ -67,7 +67,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--form <form>', 'onnxruntime: graphs of standard operators (standard, the default) or of primitives')
     .option('--angles <dtype>', 'onnxruntime, primitives: the precision of angles: f64 (default), f32 or f32-reduced')
     .option('--filter <regex>', 'only cases or suites that match')
-    .option('--case <line>', 'run one line of the output again, or any ROPE(…) line')
+    .option('--case <lines>', 'run lines of the output again, or any ROPE(…) lines; a file or log of such lines; or -')
     .option('--vectors <dir>', 'run the golden vectors in a folder instead of the built-in suites')
     .option('--verbose', 'print a line for each case, not only for those that fail')
     .option(...JSON_LINES)
@@ -81,7 +81,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
       '-t, --threads <list>',
       'cpu: threads that compute; several numbers with commas; its own choice unless given',
     )
-    .option('--only <regex>', 'only cases whose label matches')
+    .option('--only <regex>', 'only cases whose label matches; or ROPE(…) lines of your own')
     .option('--quick', 'one call of each case on small shapes: shows that all is right, and not how fast')
     .option('--json <file>', 'write every number there: median, quartiles, bytes, operations, error')
     .option('--svg <file>', 'cpu: draw each operator under the roofs of memory and of arithmetic')
@@ -93,7 +93,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .description(
       'print the effective RoPE of each layer of a model, or of an ONNX graph and what it contains; or list tensors',
     )
-    .argument('<model>', `${MODEL}, a .safetensors, or an .onnx`)
+    .argument('<model>', `${MODEL}, a .safetensors, an .onnx, or a ROPE(…) line`)
     .option(...CONTEXT)
     .option('--tensors', 'list the tensors of its files instead: name, type, shape, bytes')
     .option('--metadata', 'list the metadata of its files instead; long values are cut')
@@ -120,6 +120,19 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--y <file>', 'what it wrote, in the same shape')
     .option('--positions <file>', 'its positions: [seq], [batch, seq], or with axes in front')
     .option(
+      '--tokens <n>',
+      'its tokens are one sequence of so many: positions follow, and --positions is held against them',
+    )
+    .option(
+      '--cu-seqlens <list>',
+      'likewise packed sequences: where each begins, and the end, such as 0,5,9; or a dump',
+    )
+    .option('--attention-mask <file>', 'likewise [batch, tokens]: 0 for padding; a dump or .json')
+    .option('--chunks <list>', 'likewise the last call of a prefill in chunks of so many tokens')
+    .option('--cached <list>', 'tokens in the cache before: of all sequences, or of each')
+    .option('--grid <images>', 'images for M-RoPE: TOKEN:TxHxW, such as "4:1x16x16"')
+    .option('--rank-layout <rank>', 'the share of one rank: contiguous, zigzag or round-robin, such as zigzag:0/4')
+    .option(
       '--expect <rope>',
       `what it should do: ${MODEL}, a ROPE(…) line, or a .json with a record or a peer's arguments`,
     )
@@ -144,9 +157,17 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--norm-eps <number>', 'its epsilon; 1e-6 unless given')
     .option('--svg <file>', 'draw the frequency of each pair, expected and found')
     .option('--next-input <dir>', 'write x.npy and positions.npy that distinguish what this input cannot')
+    .option('--all', 'print every line of the report, and the frequencies as a plot')
     .option('--demo', 'diagnose a wrong kernel that comes with ropewalk')
     .option(...JSON_OBJECT)
     .action(ending(async (options) => (await import('./diagnose.js')).diagnose(options)));
+
+  program
+    .command('positions')
+    .description('hold a log of positions, JSON lines of a server, against what must be so')
+    .argument('[log]', 'a file of JSON lines, or - for stdin')
+    .option(...JSON_OBJECT)
+    .action(ending(async (log, options) => (await import('./positions.js')).positions(log, options)));
 
   program
     .command('mutants')
@@ -197,10 +218,11 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .command('convert')
     .description("write one layer's RoPE as another peer's arguments, and prove it by reading it back")
     .argument('<from>', `${MODEL}, a record, arguments as .json, or a ROPE(…) line`)
-    .requiredOption(
+    .option(
       '--to <target>',
       'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec',
     )
+    .option('--matrix <position>', 'instead of --to: print the matrix of a small head at a position')
     .option('--layer <n>', 'the layer of a model; 0 unless given')
     .option(...CONTEXT)
     .option('--table-len <n>', 'rows of the tables, for positions 0 to n - 1')
@@ -226,6 +248,27 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .action(ending(async (a, b, options) => (await import('./diff.js')).diff(a, b, options)));
 
   program
+    .command('passport')
+    .description('what every runtime rotates with a model’s files, what is wrong in them, and what it costs')
+    .argument('<models...>', `the forms of one model, each ${MODEL}; the first is what its maker published`)
+    .option(
+      '--serve <line>',
+      'a server and its arguments, such as "llama-server --rope-scale 4"; may be repeated',
+      collect,
+    )
+    .option('--text <file>', 'a text, of which the cost under each reading is computed with the weights of the first')
+    .option(...CONTEXT)
+    .option('--strict', 'exit 1 for warnings too')
+    .option('--junit <file>', 'write the findings as JUnit XML')
+    .option('--stamp <file>', 'write the hash of the RoPE, rope-passport.json, unless there are errors')
+    .option('--check', 'hold the model against the stamp instead of writing it')
+    .option(BACKEND, 'with --text: as for generate')
+    .option('-t, --threads <n>', 'with --text: as for generate')
+    .option('--activations <how>', 'with --text: as for generate')
+    .option(...JSON_OBJECT)
+    .action(ending(async (models, options) => (await import('./passport.js')).passport(models, options)));
+
+  program
     .command('export')
     .description('write RoPE, another operator, or a whole model as ONNX')
     .argument('[model]', `whose RoPE: ${MODEL}, a record or a ROPE(…) line`)
@@ -234,7 +277,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--spec <file>', 'a RopeSpec as .json instead')
     .option(
       '--op <name>',
-      'another operator: add, argmax, causal_conv, embedding, expert_linear, geglu, gelu, layer_norm, linear, rearrange, rms_norm, route, scale, self_attention, swiglu',
+      'another operator: add, argmax, causal_conv, embedding, expert_linear, geglu, gelu, layer_norm, linear, rearrange, rms_norm, route, scale, self_attention, swiglu, xielu',
     )
     .option(
       '--shape <list>',
@@ -329,7 +372,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
   program
     .command('harness')
     .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
-    .argument('[language]', 'c, cuda, ggml, aclnn, numpy, torch, triton, onnxruntime or js')
+    .argument('[language]', 'c, cuda, ggml, aclnn, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js')
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')
     .option('--force', 'replace the file if it exists')
@@ -427,7 +470,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--heads <n>', "model: heads of q; by default the model's")
     .option('--kv-heads <n>', "model: heads of k; by default the model's, unless --heads is given")
     .option('-c, --context <tokens>', "model: positions are below this; by default the model's own")
-    .option('--cases <suite>', 'run a suite, or one line of it, on a profile that computes, and say why it fails')
+    .option('--cases <suite>', 'run a suite, or lines as check --case, on a profile that computes; say why it fails')
+    .option('--log <file>', "judge a log of test-backend-ops on a device of one's own, line by line; or -")
+    .option('--steps <line>', 'run a ROPE(…) line step by step, on a profile whose steps are known')
+    .option('-o, --out <dir>', 'steps: write every buffer there, after each step')
     .option(...JSON_OBJECT)
     .action(ending(async (name, options) => (await import('./devices.js')).devices(name, options)));
 
@@ -495,6 +541,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--system <text>', 'the system message, with --chat')
     .option('--on-full <way>', 'when the context is full: stop (default) or shift')
     .option('--ignore-eos', 'go on past the end of the text')
+    .option('--session <file>', 'keep keys and values there: the same start of a prompt is not computed again')
     .option('--engine <name>', 'auto (default), kernels or onnxruntime; auto: ONNX Runtime where it is installed')
     .option('--cache <folder>', 'where ONNX Runtime finds the weights that an earlier run has written')
     .action(ending(async (prompt, options) => (await import('./generate.js')).generate(prompt, options)));
@@ -506,6 +553,25 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--remove', 'remove all of them')
     .option(...JSON_OBJECT)
     .action(ending(async (options) => (await import('./cache.js')).cache(options)));
+
+  program
+    .command('embed')
+    .description('make a vector of each text, for search and comparison')
+    .argument('<model>', MODEL)
+    .argument('[texts...]', 'one or more; - reads stdin, a text a line, as does a pipe without texts')
+    .option('-f, --file <file>', 'the texts instead, from a UTF-8 file, one a line; - for stdin')
+    .option('--prefix <text>', 'goes before each text, such as "search_query: "')
+    .option('--prompt-name <name>', "a prompt of the model's config_sentence_transformers.json, such as query")
+    .option('--pooling <how>', 'mean, cls or last; what the model says, or else mean')
+    .option('--dimensions <n>', 'keep the first n dimensions, for models that were trained so')
+    .option('--no-normalize', 'do not scale vectors to length 1')
+    .option('-o, --out <file>', 'the .npy to write: float32 [texts, dimensions]; unless given, numbers are printed')
+    .option('--force', 'replace the file if it exists')
+    .option(BACKEND, 'cpu (the default), webgpu, reference or onnxruntime')
+    .option('-t, --threads <n>', `cpu: threads that compute, at most ${MAX_THREADS}`)
+    .option('--activations <how>', 'f32 (default), or q8, as for generate')
+    .option(...JSON_OBJECT)
+    .action(ending(async (model, texts, options) => (await import('./embed.js')).embed(model, texts, options)));
 
   withModel(program.command('perplexity'), 'that, but at most 512,')
     .description('say how well a model predicts a text')
@@ -529,6 +595,26 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--top1 <share>', 'exit 1 if the likeliest id is the same at a smaller share of the tokens, in [0, 1]')
     .option('--tolerance <number>', 'exit 1 if a logit differs by more; runtimes of float32 keep 0.001')
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
+
+  program
+    .command('probe')
+    .description('say what RoPE, positions and weights a model server computes with, from its log-probabilities')
+    .argument('[url]', 'the server, such as http://HOST:8080: llama-server, vLLM, SGLang, or OpenAI completions')
+    .option(
+      '-m, --model <path>',
+      'the files that the server is said to have: a folder or a .gguf; without it the server is compared with itself',
+    )
+    .option('--tokens <n>', 'tokens of the prompt; 250 unless given, or what fits')
+    .option('-f, --file <file>', 'a text for the prompt, UTF-8, instead of the built-in one')
+    .option('--key-env <name>', 'the environment variable that has the key of the server')
+    .option('--timeout <seconds>', 'how long an answer may take; 120 unless given')
+    .option('--budget <tokens>', 'the most prompt tokens to send in all')
+    .option('--record <file>', 'keep the answers there; what the file has already is not asked again')
+    .option('--replay <file>', 'judge the answers in a recording, without a server')
+    .option('--svg <file>', 'draw the differences by position there, with the hypothesis that fits')
+    .option('-t, --threads <n>', `threads that compute, at most ${MAX_THREADS}`)
+    .option(...JSON_OBJECT)
+    .action(ending(async (url, options) => (await import('./probe.js')).probe(url, options)));
 
   program
     .command('completion')

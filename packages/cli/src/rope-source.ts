@@ -2,18 +2,27 @@
 import { type LayerSource, layerOf, type RopeSource } from '@ropewalk/checkpoint';
 import { readRopeSource } from '@ropewalk/checkpoint/node';
 import type { FloatDtype } from 'ropewalk';
+import { isRopeLine } from './rope-line.js';
+
+/** The facts of a `ROPE(…)` line beside its RoPE. */
+export interface RopeLine {
+  readonly dtype: FloatDtype;
+  readonly heads: number;
+  readonly seq: number;
+  readonly batch: number;
+  /** Positions are below this. */
+  readonly context: number;
+  readonly contiguous: boolean;
+}
 
 /** One RoPE and its source. */
 export interface GivenRope extends LayerSource {
   readonly direction: 'forward' | 'backward';
   /** The other facts of a `ROPE(…)` line. */
-  readonly line?: { readonly dtype: FloatDtype; readonly heads: number };
+  readonly line?: RopeLine;
   /** The file. Undefined for a line. */
   readonly source?: RopeSource;
 }
-
-/** Whether a text is a `ROPE(…)` line. */
-export const isRopeLine = (text: string): boolean => /^\s*ROPE\s*\(/.test(text);
 
 /** Reads one RoPE from a file as `readRopeSource` does, or from a line. @param layer - a model's layer. Default: 0 */
 export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
@@ -25,6 +34,8 @@ export async function readRope(text: string, context?: number, layer?: number): 
   const { parseRopeLabel, ropePlanOfCase } = await import('@ropewalk/oracle');
   const label = parseRopeLabel(text);
   const { source, direction } = ropePlanOfCase(label);
-  const line = { dtype: label.type, heads: label.ne_a[1] };
+  const [, heads, seq, batch] = label.ne_a;
+  const below = label.pos ? Math.max(0, ...label.pos) + 1 : label.n_ctx;
+  const line = { dtype: label.type, heads, seq, batch, context: below, contiguous: label.v === 0 };
   return { spec: source!.spec, direction, from: 'the ROPE(…) line', notes: [], others: [], layerType: undefined, line };
 }

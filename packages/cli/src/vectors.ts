@@ -25,7 +25,8 @@ import { fail, refuse } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { FLOATS, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { counted, EXIT, openPrinter, printResult } from './output.js';
-import { isRopeLine, readRope } from './rope-source.js';
+import { isRopeLine } from './rope-line.js';
+import { readRope } from './rope-source.js';
 import { VERSION } from './version.js';
 
 export type VectorsOptions = Texts<'model' | 'layer' | 'context' | 'rope' | 'spec' | 'dialect' | 'seed' | 'tokens'> &
@@ -71,7 +72,7 @@ async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, see
   const named = (['model', 'rope', 'spec', 'dialect'] as const).filter((key) => options[key] !== undefined);
   if (named.length > 1) flags.refuseAny([named[1]!], `it does not go with --${named[0]}. Leave one of them out.`);
   const ops = flags.words('op', ['all', ...GOLDEN_OPS]);
-  if (named.length > 0 && ops?.some((op) => op !== 'rope'))
+  if (named.length > 0 && dialect === undefined && ops?.some((op) => op !== 'rope'))
     fail('FORMAT', '--op', `--${named[0]} makes cases of RoPE only. Write the other operators into another folder.`);
   if (model === undefined) flags.refuseAny(['layer', 'context'], 'it needs --model FILE.');
   if (options.positions !== undefined) flags.refuseAny(['tokens'], 'it does not go with --positions. Leave one out.');
@@ -98,8 +99,9 @@ async function choose(flags: Flags<VectorsOptions>, options: VectorsOptions, see
     return chooseGiven(spec, 'rope-spec', `The record ${basename(spec)}.`, choice);
   }
   const one = flags.word('dialect', GOLDEN_DIALECTS);
-  if (dialect !== undefined) return chooseDialect(one!, choice);
-  return chooseBuiltIn(!ops || ops.includes('all') ? GOLDEN_OPS : (ops as OpName[]), choice);
+  const chosen = !ops || ops.includes('all') ? GOLDEN_OPS : (ops as OpName[]);
+  if (dialect !== undefined) return chooseDialect(one!, choice, ops ? chosen : ['rope']);
+  return chooseBuiltIn(chosen, choice);
 }
 
 async function chooseGiven(text: string, id: string, about: string, choice: GoldenChoice): Promise<Chosen> {

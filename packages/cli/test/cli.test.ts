@@ -47,6 +47,41 @@ describe('check', () => {
     assert.match((await ropewalk('check', '--case', own)).stdout, new RegExp(`${own.replace(/[()[\]]/g, '\\$&')}: OK`));
   });
 
+  test('--case takes several lines, a file and a log, and names every line that it does not run', async () => {
+    const line = 'ROPE(type=f32,ne_a=[64,1,2,1],n_dims=64,mode=2)';
+    const log = [
+      'Backend 1/2: CUDA0',
+      `  ${line}: \u001b[1;32mOK\u001b[0m`,
+      '  ROPE(type=f16,ne_a=[80,4,2,1],n_dims=32,mode=2,v=2,inplace=0,n_offs=0): OK',
+      '  ROPE_BACK(type=f32,ne_a=[64,1,2,1],n_dims=64,mode=2): not supported [CUDA0]',
+      '  ADD(type=f32,ne=[1,1,8,1],nr=[1,1,1,1]): OK',
+      '  ROPE(type=q8,ne_a=[64,1,2,1],n_dims=64,mode=2): OK',
+      `  ${line}: OK`,
+    ].join('\n');
+    const file = join(folder, 'npu.log');
+    writeFileSync(file, log);
+    for (const given of [log, file]) {
+      const { status, stdout, stderr } = await ropewalk('check', '-b', 'reference', '--case', given);
+      assert.equal(status, 0, stderr);
+      assert.match(stdout, /n_dims=64,mode=2,.*,fwd=0\): OK$/m);
+      assert.match(stdout, /^ {2}3\/3 cases passed, 0 failed$/m);
+      assert.match(stdout, /^ {2}not run: 1 line, no case; line 1: Backend 1\/2: CUDA0$/m);
+      assert.match(stdout, /^ {2}not run: 1 line, a case of ADD that no suite has; line 5: /m);
+      assert.match(stdout, /^ {2}not run: 1 line, ROPE\(…\): type: expected .*, got "q8"; line 6: /m);
+      assert.match(stdout, /^ {2}not run: 1 line, a case of an earlier line; line 7: /m);
+    }
+    const { stdout } = await ropewalk('check', '-b', 'reference', '--case', file, '--json');
+    const { summary } = JSON.parse(stdout.trim().split('\n').at(-1)!);
+    assert.deepEqual(
+      summary.notRun.map(({ line }: { line: number }) => line),
+      [1, 5, 6, 7],
+    );
+    writeFileSync(file, 'Backend 1/2: CUDA0\n');
+    const none = await ropewalk('check', '--case', file);
+    assert.equal(none.status, 2);
+    assert.match(none.stderr, /--case: no line is a case that can be run\. Line 1: no case: "Backend 1\/2: CUDA0"\./);
+  });
+
   test('a line a suite: passed cases only with --verbose, failed ones always', async () => {
     const args = ['check', '--backend', 'reference', '--filter', '^onnx$'];
     const { stdout } = await ropewalk(...args);
@@ -257,12 +292,17 @@ test('help, with and without a command', async () => {
 describe('as a program', () => {
   /** Commands that other tests start so, for their streams, signals, environment or threads. */
   const elsewhere =
-    'aicore bench check compare-logits diagnose generate logits perplexity permute vectors verify'.split(' ');
+    'aicore bench check compare-logits diagnose embed generate logits perplexity permute probe vectors verify'.split(
+      ' ',
+    );
+  writeFileSync(join(folder, 'log.jsonl'), '{"request":1,"step":0,"positions":[0]}\n');
   const starts: [command: string, args: string[], firstLine: RegExp][] = [
     ['inspect', ['models/marline'], /^models\/marline/],
     ['convert', ['models/marline', '--to', 'ggml'], /→ ggml: ggml_rope_ext$/],
     ['export', ['models/marline', '-o', join(folder, 'rope.onnx')], /^RoPE of models\/marline/],
     ['diff', ['models/marline', 'models/marline'], /^A {2}models\/marline: llama/],
+    ['positions', [join(folder, 'log.jsonl')], /^every position is as it must be$/],
+    ['passport', ['models/marline'], /^models\/marline: llama/],
     ['to-gguf', ['models/marline', '-o', join(folder, 'm.gguf')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
     ['to-safetensors', [join(folder, 'm.gguf'), '-o', join(folder, 'm')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
     ['harness', ['c'], /^\/\/ RoPE in C99/],

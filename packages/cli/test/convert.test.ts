@@ -248,7 +248,7 @@ describe('convert', () => {
   test('a refusal on the command line: exit 2, nothing on stdout', async () => {
     const unsaid = await ropewalk('convert', llama31);
     assert.deepEqual([unsaid.status, unsaid.stdout], [2, '']);
-    assert.match(unsaid.stderr, /^ropewalk: convert: required option '--to <target>' not specified/);
+    assert.match(unsaid.stderr, /^ropewalk: convert: --to: it is required, unless --matrix is given/);
     file('window.json', JSON.stringify({ headDim: 64, rotaryDim: 32, rotaryOffset: 32, pairing: 'half', base: 10000 }));
     const { status, stdout, stderr } = await ropewalk('convert', 'window.json', '--to', 'onnx');
     assert.deepEqual([status, stdout], [2, '']);
@@ -270,5 +270,74 @@ describe('convert', () => {
       'no .part, and no JSON that would call it whole',
     );
     assert.equal(parseNpy(readFileSync(join(folder, 'half/cos_cache.npy'))).shape[0], 8);
+  });
+});
+
+describe('--matrix', () => {
+  const line = 'ROPE(ne_a=[6,1,1,1],n_dims=4,mode=MODE,fb=100)';
+  const matrixOf = async (mode: number, ...args: string[]): Promise<number[][]> =>
+    JSON.parse(
+      (await ropewalk('convert', line.replace('MODE', String(mode)), '--matrix', '3', '--json', ...args)).stdout,
+    ).matrix;
+
+  test('R_p is the block matrix of the document, by pairs of the mode; its transpose turns back', async () => {
+    const [a, b] = [3, 3 * 100 ** -0.5];
+    const block = (pairs: readonly (readonly [number, number])[]): number[][] => {
+      const rows = Array.from({ length: 6 }, (_, i) => Array.from({ length: 6 }, (_, j) => Number(i === j)));
+      for (const [n, [p, q]] of pairs.entries()) {
+        const angle = [a, b][n]!;
+        rows[p]![p] = rows[q]![q] = Math.cos(angle);
+        rows[p]![q] = -Math.sin(angle);
+        rows[q]![p] = Math.sin(angle);
+      }
+      return rows;
+    };
+    const near = (got: number[][], want: number[][]): void => {
+      for (const [i, row] of want.entries())
+        for (const [j, value] of row.entries())
+          assert.ok(Math.abs(got[i]![j]! - value) < 1e-7, `${i} ${j} ${got[i]![j]}`);
+    };
+    near(
+      await matrixOf(0),
+      block([
+        [0, 1],
+        [2, 3],
+      ]),
+    );
+    near(
+      await matrixOf(2),
+      block([
+        [0, 2],
+        [1, 3],
+      ]),
+    );
+    const back = JSON.parse(
+      (await ropewalk('convert', `${line.replace('MODE', '0').slice(0, -1)},fwd=0)`, '--matrix', '3', '--json')).stdout,
+    ).matrix as number[][];
+    near(
+      back,
+      block([
+        [1, 0],
+        [3, 2],
+      ]),
+    );
+    const { stdout } = await ropewalk('convert', line.replace('MODE', '0'), '--matrix', '3');
+    assert.match(stdout, /^R at position 3, forward: y = R·x for a head of 6 dimensions of the ROPE/);
+    assert.match(stdout, /^ {2}-0\.989992 {2}-0\.141120 {10}0 {10}0 {10}0 {10}0$/m);
+  });
+
+  test('large heads and other options are refused; without both, --to is asked for', async () => {
+    for (const [args, said] of [
+      [
+        [llama31, '--matrix', '1'],
+        /--matrix: expected a head of at most 16 dimensions, got 128\. Up to 256 with --json/,
+      ],
+      [[llama31, '--matrix', '1', '--to', 'ggml'], /--to: it does not go with --matrix/],
+      [[llama31], /--to: it is required, unless --matrix is given/],
+    ] as const) {
+      const { status, stderr } = await ropewalk('convert', ...args);
+      assert.equal(status, 2);
+      assert.match(stderr, said);
+    }
   });
 });

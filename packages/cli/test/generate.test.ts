@@ -5,6 +5,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { parseNpy } from '@ropewalk/formats';
 import { ROOT } from '../../../test/support/build.js';
 import { commandPath, ropewalkIn } from '../../../test/support/command.js';
 
@@ -46,6 +47,21 @@ describe('generate', () => {
     const first = await text('7');
     assert.equal(await text('7'), first);
     assert.notEqual(await text('8'), first);
+  });
+
+  test('--session: the start of a prompt is kept in a file; another file is left as it is', async () => {
+    const asked = ['-n', '12', '--temperature', '0', '--session', 'chat.session'];
+    const first = await generate('Call me Ishmael. Some years ago', ...asked);
+    assert.equal(first.status, 0, first.stderr);
+    const longer = 'Call me Ishmael. Some years ago, never';
+    const next = await generate(longer, ...asked);
+    assert.equal(next.stdout, (await generate(longer, ...asked.slice(0, 4))).stdout);
+    assert.match(next.stderr, /cpu: prompt [1-4] tokens/);
+    writeFileSync(join(folder, 'notes.txt'), 'a text, and no session');
+    const { status, stderr } = await generate('Call', '--session', 'notes.txt');
+    assert.equal(status, 2);
+    assert.match(stderr, /saved session: /);
+    assert.equal(readFileSync(join(folder, 'notes.txt'), 'utf8'), 'a text, and no session');
   });
 
   test('JSON: one object with text, tokens and why it ended; a stop text ends it and is not in the text', async () => {
@@ -237,6 +253,56 @@ describe('generate', () => {
     assert.equal(status, 130, stderr);
     assert.match(stderr, /interrupted/);
   });
+});
+
+describe('embed', () => {
+  const MARLINE = join(ROOT, 'models/marline');
+  const run = (...args: string[]) => ropewalkIn(folder, 'embed', MARLINE, ...args);
+
+  test('a line of numbers for each text, the same in --json, in a .npy and from a file', async () => {
+    const texts = ['A whale.', 'A ship.'];
+    const { embeddings, shape } = JSON.parse((await run(...texts, '--json')).stdout) as {
+      embeddings: number[][];
+      shape: number[];
+    };
+    assert.deepEqual(shape, [2, 192]);
+    for (const vector of embeddings) assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-6);
+    const printed = (await run(...texts)).stdout.trim().split('\n');
+    assert.deepEqual(
+      printed.map((line) => line.split(' ').map((word) => Math.fround(Number(word)))),
+      embeddings,
+    );
+    writeFileSync(join(folder, 'texts.txt'), `${texts.join('\r\n')}\n\n`);
+    const { status, stdout } = await run('-f', 'texts.txt', '-o', 'vectors.npy');
+    assert.equal(status, 0);
+    assert.equal(stdout, 'vectors.npy: f32 [2, 192] on cpu\n');
+    const { data } = parseNpy(readFileSync(join(folder, 'vectors.npy')));
+    assert.deepEqual([...(data as Float32Array)], embeddings.flat());
+    assert.match((await run('a', '-o', 'vectors.npy')).stderr, /vectors\.npy: .*--force/);
+    const argv = [commandPath(), 'embed', MARLINE, '--prefix', 'A ', '--dimensions', '4', '--no-normalize'];
+    const piped = spawnSync(process.execPath, argv, { cwd: folder, encoding: 'utf8', input: 'whale.\n' });
+    const whole = (await run('A whale.', '--no-normalize')).stdout;
+    assert.deepEqual(piped.stdout.trim().split(' '), whole.split(' ').slice(0, 4));
+  });
+
+  const refusals: readonly (readonly [args: string[], message: RegExp])[] = [
+    [['a', '-o', 'vectors.txt'], /^ropewalk: embed: -o: expected a \.npy file/],
+    [['a', '--dimensions', '193'], /^ropewalk: embed: --dimensions: expected an integer in \[1, .*192/],
+    [['a', '--dimensions', 'x'], /^ropewalk: embed: --dimensions: expected an integer/],
+    [['a', '--pooling', 'max'], /^ropewalk: embed: --pooling: expected mean, cls or last, got "max"/],
+    [['a', '--prompt-name', 'query'], /^ropewalk: embed: --prompt-name: the model's files have no prompts/],
+    [['a', '-f', 'texts.txt'], /^ropewalk: embed: -f: texts are given as arguments too/],
+    [['-f', 'empty.txt'], /^ropewalk: embed: -f: it has no text/],
+    [['-f', 'none.txt'], /none\.txt: there is no such file/],
+    [['whale '.repeat(600)], /^ropewalk: embed: text: expected at most maxContext=\d+ tokens, got \d+.*in parts/],
+  ];
+  for (const [args, message] of refusals)
+    test(`refused: ${args.join(' ').slice(0, 40)}`, async () => {
+      writeFileSync(join(folder, 'empty.txt'), '\n');
+      const { status, stderr } = await run(...args);
+      assert.equal(status, 2);
+      assert.match(stderr.trim().split('\n').at(-1)!, message);
+    });
 });
 
 describe('perplexity', () => {

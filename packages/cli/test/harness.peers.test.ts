@@ -86,6 +86,55 @@ describe('a fresh harness passes every rope case', () => {
     });
 });
 
+describe("LLAISYS' other operators", () => {
+  const EIGHT = 'add,argmax,embedding,linear,rms_norm,self_attention,swiglu,rearrange';
+  before(async () => {
+    const ran = await ropewalk('vectors', 'nine', '--dialect', 'llaisys', '--op', `${EIGHT},rope`);
+    assert.equal(ran.status, 0, ran.stderr);
+  });
+  const verify = (program: string, ...args: string[]) => ropewalk('verify', 'nine', '--program', program, ...args);
+  const skips = (lines: string) => new Set([...lines.matchAll(/: +skipped +(.*)$/gm)].map(([, why]) => why));
+
+  test('ops: C and C++, every case of the eight', { skip: cc || cxx }, async () => {
+    await ropewalk('harness', 'ops', '-o', 'ops.c');
+    run('cc', ...C_FLAGS, 'ops.c', '-o', 'ops', '-lm');
+    run('c++', ...CXX_FLAGS, '-x', 'c++', 'ops.c', '-o', 'opscpp');
+    for (const program of ['./ops', './opscpp']) {
+      const { status, stdout } = await verify(program);
+      assert.equal(status, 0, stdout);
+      assert.deepEqual([...skips(stdout)], ['rope: use ropewalk harness c']);
+      assert.match(stdout, /\n {2}81\/81 cases passed, 0 failed, 5 skipped\n$/);
+    }
+  });
+
+  test('ops-torch', { skip: without('torch') }, async () => {
+    await ropewalk('harness', 'ops-torch', '-o', 'ops_torch.py');
+    const { status, stdout } = await verify(`${PYTHON} ops_torch.py`);
+    assert.equal(status, 0, stdout);
+    assert.deepEqual([...skips(stdout)], ['rope: use ropewalk harness torch']);
+  });
+
+  test("llaisys: LLAISYS' own signatures, by a stub of its library that has three operators in f32", {
+    skip: cc,
+  }, async () => {
+    run('cc', '-shared', '-fPIC', '-O1', join(STUBS, 'llaisys/stub.c'), '-o', 'libstub.so', '-lm');
+    await ropewalk('harness', 'llaisys', '-o', 'llaisys_ops.py');
+    const f32 = await ropewalk('vectors', 'f32', '--dialect', 'llaisys', '--op', `${EIGHT},rope`, '--dtype', 'f32');
+    assert.equal(f32.status, 0, f32.stderr);
+    const ran = await ropewalk('verify', 'f32', '--program', `${PYTHON} llaisys_ops.py ./libstub.so`);
+    assert.equal(ran.status, 0, ran.stdout);
+    assert.match(ran.stdout, /add-residual: +OK/);
+    assert.match(ran.stdout, /rms-norm: +OK/);
+    assert.match(ran.stdout, /llama-2-half: +OK/);
+    for (const name of ['Argmax', 'Embedding', 'Linear', 'SelfAttention', 'SwiGLU'])
+      assert.ok(skips(ran.stdout).has(`the library has no llaisys${name}`), ran.stdout);
+    // The stub does nothing for f16, as a port that forgot a dtype.
+    const wrong = await verify(`${PYTHON} llaisys_ops.py ./libstub.so`, '--case', 'add-f16');
+    assert.equal(wrong.status, 1);
+    assert.match(wrong.stdout, /add-f16: +FAIL +c: all 2002 elements are 0/);
+  });
+});
+
 describe('with a device that is not here', () => {
   const noCache = 'no norm and no cache in this harness';
   const wrong = 'RotaryEmbedding writes pairs where it reads them, and rotates the leading dimensions';

@@ -120,6 +120,17 @@ describe('inspect of graphs', () => {
   });
 });
 
+test('a ROPE(…) line: its RoPE as that of a layer, its dtype and its sizes', async () => {
+  const line = 'ROPE(type=f16,ne_a=[80,32,5,2],n_dims=20,mode=2,n_ctx=300,fs=0.5,v=1)';
+  const { status, stdout, stderr } = await ropewalk(line);
+  assert.equal(status, 0, stderr);
+  assert.match(stdout, /\): f16, forward, batch 2, 5 tokens, 32 heads, positions below 300\n {2}base +10000\n/);
+  assert.match(stdout, /rotary_dim +20\n {2}pairing +half\n {2}scaling +linear factor=2/);
+  const json = JSON.parse((await ropewalk(line, '--json')).stdout);
+  assert.deepEqual([json.dtype, json.contiguous, json.rope.rotaryDim, json.invFreq.length], ['f16', false, 20, 10]);
+  assert.match((await ropewalk(line, '--tensors')).stderr, /--tensors: it does not apply to a ROPE\(…\) line/);
+});
+
 test('weights by kind: blocks, their scales, types of four bits; two tensors at one place are counted once', () => {
   const g = new Graph();
   const at = (offset: number, length: number) => ({ location: 'w', offset: `${offset}`, length: `${length}` });

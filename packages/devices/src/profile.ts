@@ -3,7 +3,10 @@
  *
  * @module
  */
-import type { Backend, FloatDtype, Pairing } from 'ropewalk';
+
+import type { Backend, FloatDtype, Pairing, PlanRopeOptions } from 'ropewalk';
+import type { Cann2024Call, StepBuffer } from './cann-2024/backend.js';
+import type { Cann2024Step } from './cann-2024/steps.js';
 
 /** The order of x's dimensions: b batch, s token, n head, h head_dim, t tokens of all batches. */
 export type UseLayout = 'bsnh' | 'bnsh' | 'sbnh' | 'tnh';
@@ -39,6 +42,8 @@ export interface RopeUse {
   readonly freqFactors: boolean;
   /** The factor that multiplies cos and sin. */
   readonly attentionFactor: number;
+  /** ggml's attn_factor: `attentionFactor` without the magnitude that ggml itself adds to a ramp. Six digits. */
+  readonly attnFactor: number;
   /** The number of position axes: 1, or 3 and 4 for M-RoPE. */
   readonly axes: number;
   /** Whether batches have positions of their own. */
@@ -161,6 +166,22 @@ export interface DeviceProfile {
   readonly onnx?: OnnxOperators;
   /** Opens a backend that computes as the device does; undefined for a profile of rules only. */
   readonly open?: () => Promise<Backend>;
+  /** Describes and runs the steps of a RoPE on a device whose steps are known. */
+  readonly steps?: {
+    readonly describe: (rope: PlanRopeOptions, call: Cann2024Call) => readonly Cann2024Step[];
+    readonly run: (rope: PlanRopeOptions, call: Cann2024Call) => readonly StepBuffer[];
+  };
+  /**
+   * Compares the device's cos and sin with exact ones.
+   *
+   * @param options - the RoPE and its positions
+   * @param dtype - of the data
+   * @returns the largest error at each position, or why there is none
+   */
+  readonly tableErrors?: (
+    options: PlanRopeOptions,
+    dtype: 'f32' | 'f16',
+  ) => { readonly maxErrors: readonly number[] } | { readonly whyNot: string };
   /**
    * Finds why such a backend fails a case, by running the case on devices without some of its mistakes.
    *

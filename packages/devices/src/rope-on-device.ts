@@ -52,6 +52,8 @@ export interface RopeOnDeviceOptions {
   readonly batchPositions?: boolean;
   /** Positions are below this; the precision is that of the last one. Default: 4096. */
   readonly context?: number;
+  /** Whether x is dense, row by row. Default: true. */
+  readonly contiguous?: boolean;
   /** Options that a graph must have, for runtimes of ONNX graphs; the others are chosen. */
   readonly graph?: GraphWishes;
 }
@@ -65,6 +67,7 @@ const NAMES: OptionNames<RopeOnDeviceOptions> = {
   seq: true,
   batchPositions: true,
   context: true,
+  contiguous: true,
   graph: true,
 };
 
@@ -116,8 +119,11 @@ export interface RopeForm {
   readonly lost: readonly string[];
   /** Whether the result is that RoPE, up to rounding. */
   readonly right: boolean;
-  /** The largest error of cos and sin at the last position, before the magnitude. */
-  readonly precision: { readonly position: number; readonly maxError: number };
+  /**
+   * The largest error of cos and sin at the last position, before the magnitude. For a wrong result: the largest over
+   * the positions, magnitude included, on a device that computes; undefined on any other.
+   */
+  readonly precision: { readonly position: number; readonly maxError: number } | undefined;
   /** The graph for a runtime of ONNX graphs. */
   readonly onnx: OnnxChoice | undefined;
 }
@@ -229,7 +235,16 @@ function readBy({ holds }: DeviceRule<RopeUse>, use: RopeUse): string {
 
 function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
   const own = readOptions(options, 'device: options', NAMES);
-  const { dtype = usual, heads = 1, kvHeads, batch = 1, seq = 512, batchPositions = false, context = 4096 } = own;
+  const {
+    dtype = usual,
+    heads = 1,
+    kvHeads,
+    batch = 1,
+    seq = 512,
+    batchPositions = false,
+    context = 4096,
+    contiguous = true,
+  } = own;
   readName(dtype, ['f64', 'f32', 'f16', 'bf16'], 'device: dtype');
   for (const [key, value] of Object.entries({ heads, batch, seq, context })) checkInteger(value, `device: ${key}`, 1);
   if (kvHeads !== undefined) {
@@ -255,10 +270,10 @@ function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
     pairing,
     ramp: scaling.kind === 'yarn' && scaling.extFactor !== 0,
     freqFactors: spec.freqFactors !== undefined || scaling.kind === 'llama3' || scaling.kind === 'longrope',
-    attentionFactor: frequenciesOf(spec).attentionFactor,
+    ...factorsOf(spec),
     axes: spec.axes ? spec.axes.sections.length : 1,
     batchPositions: batchPositions === true,
-    contiguous: true,
+    contiguous: contiguous === true,
     fixedShapes: false,
   };
   const graph = readOptions(own.graph ?? {}, 'device: graph', GRAPH_NAMES);
@@ -267,6 +282,15 @@ function readGiven(options: RopeOnDeviceOptions, usual: FloatDtype): Given {
   if (graph.angles !== undefined) readName(graph.angles, ANGLE_MODES, 'device: graph: angles');
   if (graph.layout !== undefined) readName(graph.layout, ['bsnh', 'bnsh'], 'device: graph: layout');
   return { spec, use, kvHeads, context, graph };
+}
+
+/** Returns the factor of cos and sin, and ggml's attn_factor, which lacks the magnitude that ggml adds to a ramp. */
+function factorsOf(spec: RopeSpec): Pick<RopeUse, 'attentionFactor' | 'attnFactor'> {
+  const { attentionFactor } = frequenciesOf(spec);
+  const { scaling } = spec;
+  const ramp = scaling?.kind === 'yarn' && scaling.extFactor !== 0;
+  const attnFactor = ramp ? attentionFactor / (1 + 0.1 * Math.log(scaling.factor)) : attentionFactor;
+  return { attentionFactor, attnFactor: Number(attnFactor.toPrecision(6)) };
 }
 
 const TABLES_OF: readonly TablesOf[] = ['token', 'batch', 'head'];
@@ -427,11 +451,12 @@ function formOf(
   const rounded = halves ? 'f16' : (use.tables ?? (operator.halfTables && use.dtype === 'f16' ? 'f16' : 'f32'));
   const tables = errorOfTables(given.spec, rounded, position);
   const angles = use.tables === undefined ? errorOfDevice(given.spec, position) : 0;
+  const right = wrong.length === 0;
   const lost = wrong.map((words) => `${words[0]!.toUpperCase()}${words.slice(1)}.`);
   if (halves) lost.push(halves);
   else if (rounded === 'f16' || rounded === 'bf16') lost.push(`cos and sin are in ${rounded}.`);
   if (onnx?.angles === 'f16-table') lost.push('All arithmetic is in f16.');
-  if (angles > ROUNDING[use.dtype])
+  if (right && angles > ROUNDING[use.dtype])
     lost.push(
       `The device computes angles in f32: cos and sin are off by up to ${angles.toExponential(1)} at position ${position}.`,
     );
@@ -451,10 +476,25 @@ function formOf(
     steps,
     words: steps.map((step) => sentences[step]),
     lost,
-    right: wrong.length === 0,
-    precision: { position, maxError: Math.max(angles, tables) },
+    right,
+    precision: right ? { position, maxError: Math.max(angles, tables) } : errorOfWrong(given, use, device),
     onnx,
   };
+}
+
+/** Measures a wrong result on a device that computes, at up to 512 positions below the context. */
+function errorOfWrong({ spec, context }: Given, use: RopeUse, device: string): RopeForm['precision'] {
+  const { tableErrors } = deviceNamed(device);
+  if (!tableErrors || (use.dtype !== 'f32' && use.dtype !== 'f16')) return undefined;
+  const count = Math.min(context, 512);
+  const positions = Int32Array.from({ length: count }, (_, n) =>
+    Math.round((n * (context - 1)) / Math.max(1, count - 1)),
+  );
+  const { headDim, rotaryDim } = use; // of the attempt: copying out the window makes whole rows
+  const errors = tableErrors({ ...spec, headDim, rotaryDim, positions }, use.dtype);
+  if ('whyNot' in errors) return undefined;
+  const worst = errors.maxErrors.reduce((best, error, n) => (error > errors.maxErrors[best]! ? n : best), 0);
+  return { position: positions[worst]!, maxError: errors.maxErrors[worst]! };
 }
 
 /** Measures tables of the host, which are computed in float64 and rounded once. */

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import type { CaseVerdict } from '@ropewalk/oracle';
-import { parseRopeLabel, publishedCases, ropeCase } from '@ropewalk/oracle';
+import { extendedCases, parseRopeLabel, publishedCases, ropeCase } from '@ropewalk/oracle';
 import {
   bindRope,
   type PlanRopeOptions,
@@ -18,7 +18,7 @@ import { FIXTURES } from '../../../test/support/fixtures.js';
 import { some } from '../../../test/support/size.js';
 import { cann2024TableErrors } from '../src/cann-2024/backend.js';
 import { cann2024Steps } from '../src/cann-2024/steps.js';
-import { CANN_2024_DEVIATIONS, deviceNamed, openCann2024 } from '../src/index.js';
+import { CANN_2024_DEVIATIONS, describeSteps, deviceNamed, openCann2024, runSteps } from '../src/index.js';
 
 const { published = [], explain } = deviceNamed('cann-2024');
 const CASES = publishedCases().map(({ label }) => parseRopeLabel(label));
@@ -137,6 +137,23 @@ describe('the published run', () => {
     });
   });
 
+  test('far positions have their own cause: every line of the extended suite that fails is explained', async () => {
+    const device = await openCann2024();
+    const causes = new Set<string>();
+    for (const one of extendedCases()) {
+      const verdict = await one.run(device);
+      if (verdict.status !== 'fail') continue;
+      const found = await explain!(async (mended) => (await one.run(mended)).status === 'ok');
+      assert.ok(found.length > 0, one.label);
+      causes.add(found.join(', '));
+    }
+    assert.deepEqual([...causes].sort(), [
+      'angles in f32, far from 0',
+      'ramp ignored, angles in f32, far from 0',
+      'whole row rotated, angles in f32, far from 0',
+    ]);
+  });
+
   test('no cause where the failure is another', async () => {
     assert.deepEqual(await explain!(async () => false), []);
   });
@@ -179,6 +196,83 @@ test('counting reads no value: sizes alone give the costs, however large', () =>
     12,
   );
   assert.equal(steps[11]!.bytesWritten, 2 * 2 * 128 * 2 ** 30);
+});
+
+describe('each buffer of the steps', () => {
+  const f = Math.fround;
+  const rope: PlanRopeOptions = {
+    headDim: 6,
+    rotaryDim: 4,
+    pairing: 'half',
+    base: 10000,
+    scaling: { kind: 'linear', factor: 2 },
+    freqFactors: [2, 4],
+    attentionFactor: 1.5,
+    positions: [3, 500],
+  };
+
+  test('by hand, from the document: arange, powers, freq_scale, freq_factors, theta, sin, cos, repeats, result', () => {
+    const x = Array.from({ length: 2 * 2 * 6 }, (_, n) => n / 7 - 1);
+    const kept = runSteps(rope, { heads: 2, x });
+    const of = (step: number, name: string): number[] => {
+      const found = kept.filter((one) => one.step === step && one.name === name);
+      assert.equal(found.length, 1, `${step} ${name}`);
+      assert.equal(
+        found[0]!.values.length,
+        found[0]!.shape.reduce((a, b) => a * b),
+      );
+      return [...found[0]!.values];
+    };
+    const scale = f(10000 ** -0.5);
+    assert.deepEqual(of(0, 'theta_scale'), [scale]);
+    const powers = [1, scale, f(scale ** 2)];
+    assert.deepEqual(of(2, 'arange'), [0, 1, 2]);
+    assert.deepEqual(of(3, 'powers'), powers);
+    const scaled = powers.map((power) => f(power * 0.5));
+    assert.deepEqual(of(4, 'powers'), scaled);
+    const divided = scaled.map((power, j) => f(power / [2, 4, 1][j]!));
+    assert.deepEqual(of(5, 'powers'), divided);
+    const theta = [3, 500].flatMap((position) => divided.map((power) => f(power * position)));
+    assert.deepEqual(of(7, 'theta'), theta);
+    assert.deepEqual(of(10, 'half_sin'), theta.map(Math.sin).map(f));
+    const [sin, cos] = [Math.sin, Math.cos].map((part) => theta.map((angle) => f(f(part(angle)) * 1.5))) as [
+      number[],
+      number[],
+    ];
+    assert.deepEqual(of(11, 'half_cos'), cos);
+    const repeated = (half: number[]): number[] =>
+      [0, 1].flatMap((s) => [...half.slice(3 * s, 3 * s + 3), ...half.slice(3 * s, 3 * s + 3)]);
+    assert.deepEqual(of(12, 'sin'), repeated(sin));
+    const out = x.map((value, n) => {
+      const [row, i] = [Math.floor(n / 6), n % 6];
+      const at = Math.floor(row / 2) * 3 + (i % 3);
+      const other = i < 3 ? -f(x[n + 3]!) : f(x[n - 3]!);
+      return f(f(f(value) * cos[at]!) + f(other * sin[at]!));
+    });
+    assert.deepEqual(of(13, 'out'), out);
+  });
+
+  test('the operators of arithmetic give the same, with a rounding for each; both count their calls', () => {
+    for (const pairing of ['half', 'interleaved'] as const) {
+      const call = { dtype: 'f16', heads: 3, batch: 2 } as const;
+      const x = Array.from({ length: 2 * 2 * 3 * 6 }, (_, n) => Math.sin(n));
+      const [fused, parts] = (['fused', 'primitives'] as const).map((rotation) => {
+        const list = runSteps({ ...rope, pairing }, { ...call, rotation, x });
+        return list.at(-1)!.values;
+      }) as [Float64Array, Float64Array];
+      for (const [n, value] of fused.entries())
+        assert.ok(Math.abs(value - parts[n]!) < 3 * 2 ** -10, `${pairing} ${n}`);
+      assert.ok(fused.some((value, n) => value !== parts[n]));
+      const counts = (rotation: 'fused' | 'primitives') =>
+        describeSteps({ ...rope, pairing }, { ...call, rotation }).reduce((sum, { calls }) => sum + calls, 0);
+      assert.deepEqual([counts('fused'), counts('primitives')], [12, 17]);
+    }
+  });
+
+  test('x of another size, a RoPE that the steps do not have', () => {
+    assert.throws(() => runSteps(rope, { x: [1] }), { code: 'SHAPE', message: /x: expected 12 elements, got 1/ });
+    assert.throws(() => runSteps({ ...rope, rotaryOffset: 2 }), { code: 'UNSUPPORTED' });
+  });
 });
 
 describe('cos and sin of the steps, beside the exact ones', () => {

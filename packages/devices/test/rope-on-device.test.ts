@@ -118,7 +118,7 @@ describe('published models', () => {
       axes: { rule: 'vision', sections: [16, 16, 0, 0] },
     };
     for (const device of ['ggml-cann', 'aclnn-a2', 'aclnn-950']) assert.equal(best(device, spec).right, true, device);
-    assert.ok(best('ggml-cann', spec).precision.maxError < 1e-4);
+    assert.ok(best('ggml-cann', spec).precision!.maxError < 1e-4);
     assert.deepEqual(ask('ggml-cann-310p', spec).refused[0]!.here, 'rotaryDim 64, headDim 64, pairing vision');
     assert.equal(best('aclnn-a2', spec).steps.includes('weights-permuted'), false);
   });
@@ -142,7 +142,7 @@ describe('published models', () => {
     assert.deepEqual([ask('ggml-cann-2024', spec).dtype, ask('aclnn-a2', spec).dtype], ['f32', 'f16']);
     assert.equal(ask('ggml-cann-2024', spec).forms.length > 0, true);
     assert.match(best('ort-qnn', spec, { dtype: 'f32' }).lost[0]!, /f32 data in f16 where enable_htp_fp16_precision/);
-    assert.ok(best('ort-qnn', spec, { dtype: 'f32' }).precision.maxError > 1e-5);
+    assert.ok(best('ort-qnn', spec, { dtype: 'f32' }).precision!.maxError > 1e-5);
     assert.deepEqual(best('ort-webgpu', spec, { dtype: 'f32' }).lost, []);
     assert.match(best('ggml-cann', spec, { dtype: 'f32' }).lost[0]!, /angles in f32/);
     assert.throws(() => ask('aclnn-a2', spec, { heads: 7, kvHeads: 3 }), { code: 'SHAPE' });
@@ -153,7 +153,7 @@ describe('published models', () => {
     const [near, far] = [2048, 131072].map((context) => best('ggml-cann', spec, { context }).precision);
     assert.ok(near!.maxError < 1e-4 && far!.maxError > 1e-3, `${near!.maxError} ${far!.maxError}`);
     assert.match(best('ggml-cann', spec, { context: 131072 }).lost[0]!, /off by up to 3\.7e-3 at position 131071/);
-    assert.ok(best('ort-webgpu', spec, { context: 131072 }).precision.maxError < 6e-8);
+    assert.ok(best('ort-webgpu', spec, { context: 131072 }).precision!.maxError < 6e-8);
   });
 });
 

@@ -12,13 +12,14 @@ import type { Identification } from './fit/identification.js';
 import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';
 import type { RightRows } from './kernel/right-rows.js';
-import { BugSearch, type Judged, NOTHING } from './match/bug-search.js';
+import { BugSearch, type Judged, NOTHING, worstOf } from './match/bug-search.js';
 import { nextInput } from './match/next-input.js';
 import { describePairErrors } from './match/pair-errors.js';
 import { describePairTerms } from './match/pair-terms.js';
 import { groupRows } from './match/row-contents.js';
-import { type JudgedRows, type RowSummary, rowsAside, summarizeRows } from './match/wrong-rows.js';
+import { type JudgedRows, type RowSummary, rowsAside, rowsWords, summarizeRows } from './match/wrong-rows.js';
 import { MUTANTS } from './mutants/catalogue.js';
+import { wrongParameters } from './mutants/parameters.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
@@ -39,8 +40,8 @@ const NAMES: OptionNames<DiagnoseOptions> = { mutants: true, progress: true };
  * 10000 } });
  */
 export function diagnose(observation: Observation, expected?: Expected, options: DiagnoseOptions = {}): Diagnosis {
-  const { mutants, progress } = readDiagnoseOptions(options);
   const meant = expected === undefined ? undefined : readExpected(expected);
+  const { mutants, progress } = readDiagnoseOptions(options, meant);
   let best: Diagnosis | undefined;
   for (const { layout, heads } of readLayouts(observation, meant && axesOf(meant))) {
     refuseZeros(heads);
@@ -68,7 +69,7 @@ function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
     case 'rotation':
       return found.positions[0]?.asGiven ? RIGHT : 2;
     case 'partly right':
-      return 2 * rowSummary!.wrongElements < rowSummary!.elements ? RIGHT : 1;
+      return 8 * rowSummary!.wrongElements < rowSummary!.elements ? RIGHT : 0;
     case 'known bug':
       return named.some(({ mutants }) => mutants.length === 1) ? 2.5 : 2;
     case 'not understood':
@@ -78,8 +79,8 @@ function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
   }
 }
 
-function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions> {
-  const { mutants = MUTANTS, progress = () => {} } = readOptions(options, 'diagnose: options', NAMES);
+function readDiagnoseOptions(options: DiagnoseOptions, meant: Expected | undefined): Required<DiagnoseOptions> {
+  const { mutants = withParameters(meant), progress = () => {} } = readOptions(options, 'diagnose: options', NAMES);
   if (typeof progress !== 'function') refuse('RANGE', 'diagnose: progress', 'a function', progress);
   return {
     mutants: readMutants(mutants, 'diagnose: mutants'),
@@ -87,9 +88,20 @@ function readDiagnoseOptions(options: DiagnoseOptions): Required<DiagnoseOptions
   };
 }
 
+function withParameters(meant: Expected | undefined): readonly Mutant[] {
+  return meant ? [...MUTANTS, ...wrongParameters(meant)] : MUTANTS;
+}
+
 type Read = Omit<Diagnosis, 'layout'>;
 
-const UNTOLD = { ...NOTHING, differences: [], rowSummary: undefined, expectedFrequencies: undefined, next: undefined };
+const UNTOLD = {
+  ...NOTHING,
+  differences: [],
+  rowSummary: undefined,
+  expectedFrequencies: undefined,
+  worst: undefined,
+  next: undefined,
+};
 
 function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
   // Rows that hold no rotation are set aside. Rows that hold x count as rotated if that explains y.
@@ -120,10 +132,11 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
   const right = search.rightRows(heads);
   const frequencies = right.steps.frequencies().invFreq.map((f) => right.steps.sign * f);
   const compared = right.compare();
+  const worst = worstOf(heads, compared);
   const rows = summarizeRows(right, compared, groupRows(right, compared));
   if (rows && isInput(heads)) {
     const found = identifyHeads({ ...heads, norm: undefined });
-    return { ...UNTOLD, verdict: 'not understood', found, expectedFrequencies: frequencies };
+    return { ...UNTOLD, verdict: 'not understood', found, worst, expectedFrequencies: frequencies };
   }
   const local = rows?.local === 'here and there';
   const whole = search.judge(heads, progress, { pairs: !local });
@@ -131,19 +144,19 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
   const finish = (judged: Judged, rowSummary?: RowSummary, found = identified(judged)): Read => {
     const shown = conclude(expected, right, mutants, judged, found);
     progress(1);
-    return { ...shown, rowSummary, expectedFrequencies: frequencies };
+    return { ...shown, rowSummary, worst, expectedFrequencies: frequencies };
   };
   if (!rows || isRight(whole)) return finish(whole);
   let found: Identification | undefined;
   if (whole.verdict === 'known bug' && whole.named.every(({ mutants }) => mutants.length > 1)) {
-    // One formula of the frequencies, if it is all that differs, is simpler than two bugs.
+    // One formula of the frequencies, if it is all that differs, is simpler than two bugs, and so is one wrong sign.
     found = identified(whole);
-    if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found).length === 1)
+    if (found.outcome === 'mirrored') return finish(unnamed(whole), undefined, found);
+    if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found, whole.normalized).length === 1)
       return finish(unnamed(whole), undefined, found);
   }
-  if (whole.verdict) return finish(whole, local ? rows.rowSummary : undefined, found);
-  if (rows.local !== 'no')
-    return { ...partly(expected, heads, rows, search, frequencies), worst: whole.worst, tried: whole.tried };
+  if (whole.verdict) return finish(whole, local ? explained(rows.rowSummary) : undefined, found);
+  if (rows.local !== 'no') return { ...partly(expected, heads, rows, search, frequencies), worst, tried: whole.tried };
   found = identified(whole);
   if (isRotation(found)) return finish(whole, undefined, found);
   for (const aside of [rowsAside(heads, false), rowsAside(heads, true)]) {
@@ -157,7 +170,14 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
     const shown = few ? { ...unnamed(judged), tried: whole.tried } : judged;
     return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
-  return finish(whole, undefined, found);
+  // The part that is right is told wherever nothing explains the rest.
+  const last = finish(whole, undefined, found);
+  return last.verdict === 'not understood' ? { ...last, rowSummary: explained(rows.rowSummary) } : last;
+}
+
+/** The rows whose contents are known: others have been explained, or nothing can be said of them. */
+function explained(rowSummary: RowSummary): RowSummary {
+  return { ...rowSummary, wrong: rowSummary.wrong.filter(({ what }) => what !== 'unknown') };
 }
 
 /** Whether y is x to the bit. Some bugs give it too, but it is likelier that the kernel did not run, or ran in place. */
@@ -181,20 +201,22 @@ function conclude(
   expected: Expected,
   right: RightRows,
   mutants: readonly Mutant[],
-  { together, normalized: _, ...judged }: Judged,
+  { together, normalized, ...judged }: Judged,
   found: Identification,
-): Omit<Read, 'rowSummary' | 'expectedFrequencies'> {
+): Omit<Read, 'rowSummary' | 'worst' | 'expectedFrequencies'> {
   const { verdict } = judged;
   // The name of the bug is proven, but measurements that do not give y are not.
   const unproven = verdict === 'known bug' && (found.layout || found.outcome === 'no rotation') && !isProven(found);
   const isFine = verdict === 'as expected' || verdict === 'less precise' || unproven;
-  const differences = isFine ? [] : differencesOf(expected, found);
+  const differences = isFine ? [] : differencesOf(expected, found, normalized);
   let { measured } = judged;
   if (!verdict && measured.length === 0) {
-    if (found.outcome === 'no rotation') measured = describePairTerms(right);
-    else if (found.layout && differences.length === 0) measured = describePairErrors(right);
+    const clear = found.outcome !== 'no rotation' && (!found.layout || differences.length > 0);
+    if (!clear) measured = describePairTerms(right);
+    if (!clear && measured.length === 0 && found.layout) measured = describePairErrors(right);
   }
-  const differs = (found.outcome === 'rotation' && differences.length > 0) || measured.length > 0;
+  const isClear = found.outcome === 'rotation' || found.outcome === 'mirrored';
+  const differs = (isClear && differences.length > 0) || measured.length > 0;
   const next = together.length > 1 ? nextInput(expected, together, right.heads, mutants) : undefined;
   // A bug that no input separates from the right kernel is not a bug for this model.
   const shown = new Set(next?.groups.flat());
@@ -222,18 +244,20 @@ function partly(
   if (unknown.length > 0) {
     const { verdict, tier, named, normalized } = search.judge({ ...heads, rows: unknown }, undefined, { pairs: false });
     const found = identifyHeads(normalized, frequencies);
-    const differences = differencesOf(expected, found);
+    const differences = differencesOf(expected, found, normalized);
     if (verdict === 'known bug' || (isRotation(found) && differences.length > 0)) {
       const ids = named.map(({ id }) => id).join(' or ');
       const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
       const wrong = rowSummary.wrong.map((one) =>
         one.what === 'unknown' && 8 * one.elements > one.rows * heads.headDim ? { ...one, holds } : one,
       );
-      return { ...common, rowSummary: { ...rowSummary, wrong }, tier, named, differences, found };
+      const shown = rowsWords(unknown, heads);
+      return { ...common, rowSummary: { ...rowSummary, wrong, shown }, tier, named, differences, found };
     }
   }
   // If no row is right as a whole, some dimensions of each are.
   const rows = right.length > 0 ? right : heads.rows;
   const { tier, recipes, normalized } = search.judge({ ...heads, rows }, undefined, { pairs: false });
-  return { ...common, tier, recipes, found: identifyHeads(normalized, frequencies) };
+  const told = right.length > 0 ? rowSummary : { ...rowSummary, shown: '' };
+  return { ...common, rowSummary: told, tier, recipes, found: identifyHeads(normalized, frequencies) };
 }

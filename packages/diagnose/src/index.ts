@@ -19,6 +19,8 @@ export type { NextInput } from './match/next-input.js';
 export type { RowSummary } from './match/wrong-rows.js';
 
 export { MUTANTS } from './mutants/catalogue.js';
+export { laidOut, positionFaults, type TokenLayout } from './positions/laid-out.js';
+export { checkPositionLog } from './positions/log.js';
 export type { Expected } from './read/expected.js';
 export type { Observation } from './read/observation.js';
 export { checkStored, type ReadHeads, readHeads, splitHeads } from './read-heads.js';
@@ -26,4 +28,4 @@ export type { DiagnoseOptions, Diagnosis, Verdict } from './say/diagnosis.js';
 export type { Difference } from './say/differences.js';
 export { diagnosisToJson } from './say/json.js';
 export { frequencySvg } from './say/picture.js';
-export { describeDiagnosis } from './say/words.js';
+export { describeDiagnosis, type ReportOptions } from './say/words.js';

@@ -9,6 +9,7 @@ export { changed, RopeSteps, runSteps } from './kernel/steps.js';
 export { rightOf } from './kernel/trial.js';
 export { BugSearch, type Judged } from './match/bug-search.js';
 export { whyNever } from './mutants/operators.js';
+export { RANK_LAYOUTS, type RankLayout } from './positions/laid-out.js';
 export { axesOf, callOf } from './read/expected.js';
 export { type Heads, readObservation } from './read/observation.js';
 export { precision } from './say/words.js';

@@ -246,7 +246,7 @@ describe('facts', () => {
         const expected = { spec: { headDim: kernel.headDim, pairing: 'half', base: 10000 } } as const;
         const diagnosis = diagnose(observation, expected, { mutants: [] });
         checkFacts(diagnosis.found, kernel);
-        describeDiagnosis(diagnosis, 'a config');
+        describeDiagnosis(diagnosis, 'a config', { all: true });
       }),
       // The seed is not drawn: with others one kernel in hundreds is read in a way that the checks do not allow yet, such
       // as positions in uint8 from 1000 on, with angles in bf16, which are read as those given.
@@ -275,7 +275,7 @@ describe('facts', () => {
   const said = (kernel: Partial<Kernel>, spec: object = {}): string => {
     const whole = { ...USUAL, ...kernel };
     const expected = { spec: { headDim: whole.headDim, pairing: 'half', base: 10000, ...spec } } as const;
-    return describeDiagnosis(diagnose(run(whole), expected, { mutants: [] }), 'a config').join('\n');
+    return describeDiagnosis(diagnose(run(whole), expected, { mutants: [] }), 'a config', { all: true }).join('\n');
   };
   const power =
     (base: number, over = 64) =>
@@ -342,7 +342,7 @@ describe('facts', () => {
 
   test('without an expectation, interleaved bf16 at positions 0 to 15 is a rotation', () => {
     const kernel = { ...USUAL, pairing: 'interleaved', dtype: 'bf16', rows: [upTo(16)] } as const;
-    const text = describeDiagnosis(diagnose(run(kernel))).join('\n');
+    const text = describeDiagnosis(diagnose(run(kernel)), undefined, { all: true }).join('\n');
     assert.match(text, /^A ROTATION: interleaved, base 10000\./);
     assert.match(text, /slower pairs turn too little to tell/);
   });

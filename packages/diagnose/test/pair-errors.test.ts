@@ -10,7 +10,7 @@ const HALF = DIM / 2;
 
 type Table = (position: number, frequency: number) => readonly [cos: number, sin: number];
 
-/** The lines under "Different" of a kernel that takes cos and sin from `table`, and rounds x by `narrow`. */
+/** The sentence of the first line and those under "Different" of a kernel that takes cos and sin from `table`, and rounds x by `narrow`. */
 function differencesOf(table: Table, narrow: (value: number) => number = Number): string[] {
   const random = randomFrom('pair errors');
   const x = Float64Array.from({ length: SEQ * DIM }, () => Math.fround(random.uniform(-1, 1)));
@@ -26,9 +26,13 @@ function differencesOf(table: Table, narrow: (value: number) => number = Number)
   const tensor = (values: Float64Array) => tensorFrom(Float32Array.from(values), { shape: [SEQ, 1, DIM] });
   const positions = Array.from({ length: SEQ }, (_what, s) => s);
   const expected = { spec: { headDim: DIM, pairing: 'half', base: 10000 } } as const;
-  const lines = describeDiagnosis(diagnose({ x: tensor(x), y: tensor(y), positions }, expected), 'model');
+  const lines = describeDiagnosis(diagnose({ x: tensor(x), y: tensor(y), positions }, expected), 'model', {
+    all: true,
+  });
+  const first = lines[0]!.replace(/^DIFFERENT .*?: /, '');
   const from = lines.indexOf('Different');
-  return lines.slice(from + 1, lines.indexOf('', from)).map((line) => line.trim());
+  const rest = from < 0 ? [] : lines.slice(from + 1);
+  return [first, ...rest.slice(0, [...rest, ''].indexOf('')).map((line) => line.trim())];
 }
 
 const at = (angle: number): readonly [number, number] => [Math.cos(angle), Math.sin(angle)];

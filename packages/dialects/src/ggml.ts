@@ -169,6 +169,8 @@ export function ropePlanFromGgml(given: GgmlRopeParams, wording: GgmlRopeWords =
   const [ne0, , ne2] = ne;
   const multi = isMultiMode(mode, op);
   const vision = mode === GGML_ROPE_TYPE_VISION;
+  // Its loops copy and rotate two elements at a time.
+  if (ne0 % 2 !== 0) refuse('SHAPE', `${op}: ${words.ne0}`, 'an even number of dimensions', ne0);
   if (!Number.isInteger(n_dims) || n_dims < 2 || n_dims % 2 !== 0 || n_dims > ne0)
     refuse('RANGE', `${op}: n_dims`, `an even integer in [2, ${words.ne0}=${ne0}]`, n_dims);
   if (vision && n_dims * 2 !== ne0)

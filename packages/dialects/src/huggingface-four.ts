@@ -108,19 +108,26 @@ function isSame(a: RopeSpec | undefined, b: RopeSpec | undefined): boolean {
   return one!.length === other!.length && one!.every((value, n) => Math.abs(value - other![n]!) <= 1e-9 * value);
 }
 
+/** How transformers 4 reads a file. */
+export interface FourReading {
+  /** Why it may read the file differently, as parts of a sentence. */
+  readonly reasons: readonly string[];
+  /** Undefined where it fails. */
+  readonly layers: readonly LayerRope[] | undefined;
+}
+
 /**
- * Says in a sentence how transformers 4 reads a file, where that gives some layer another RoPE.
+ * Reads a file as transformers 4 does; undefined where it has no class for the model, or nothing is different.
  *
  * @param read - reads the layers from other fields by other rules
  */
-export function notesOnFour(
+export function readAsFour(
   fields: Fields,
   family: string,
   given: Rules | undefined,
-  layers: readonly LayerRope[],
   read: (fields: Fields, rules: Rules) => readonly LayerRope[],
-): string[] {
-  if (!given || ONLY_FIVE.includes(family)) return [];
+): FourReading | undefined {
+  if (!given || ONLY_FIVE.includes(family)) return undefined;
   const config = Object.fromEntries(fields.keys().map((key) => [key, fields.raw(key)]));
   const scaling = config.rope_scaling as Json | undefined;
   const own = OTHER_RULES[family];
@@ -131,13 +138,21 @@ export function notesOnFour(
     if (changed) reasons.push(says);
     view = { ...view, ...changed };
   }
-  if (reasons.length === 0 && !own) return [];
+  if (reasons.length === 0 && !own) return undefined;
+  if (own) reasons.push('the defaults of its class are other ones');
   try {
-    const four = read(new Fields({ ...view.config, rope_scaling: view.scaling }, fields.where), view.rules);
-    if (four.every(({ rope }, n) => isSame(rope, layers[n]!.rope))) return [];
+    return {
+      reasons,
+      layers: read(new Fields({ ...view.config, rope_scaling: view.scaling }, fields.where), view.rules),
+    };
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
+    return { reasons, layers: undefined };
   }
-  if (own) reasons.push('the defaults of its class are other ones');
-  return [`transformers 4 reads this file differently: ${reasons.join('; ')}.`];
+}
+
+/** Says in a sentence how transformers 4 reads a file, where that gives some layer another RoPE. */
+export function notesOnFour(four: FourReading | undefined, layers: readonly LayerRope[]): string[] {
+  if (!four || four.layers?.every(({ rope }, n) => isSame(rope, layers[n]!.rope))) return [];
+  return [`transformers 4 reads this file differently: ${four.reasons.join('; ')}.`];
 }

@@ -89,6 +89,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   qwen3_moe: { window: { ...LATE, layers: 'used' } },
   starcoder2: { window: { layers: 'all' } },
   lfm2_moe: { theta: 1e6 },
+  nomic_bert: { theta: 1000 },
   ...each('bitnet flex_olmo mllama', { theta: 5e5 }),
   gemma: { headDim: 256 },
   ...each('gemma2 vaultgemma', { headDim: 256, layers: { other: SLIDING, period: 2 }, window: { size: 4096 } }),

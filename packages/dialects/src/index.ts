@@ -24,4 +24,5 @@ export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope } from './model-rope.js';
 export { groupLayers, type LayerGroup } from './model-rope.js';
 export * as onnx from './onnx.js';
+export { type Passport, type PassportForm, passportOf } from './passport/passport.js';
 export { permutedRows, type WeightPairing } from './permuted-rows.js';

@@ -6,9 +6,10 @@
  * @module
  * @see InfiniTensor/llaisys@7740d46f
  */
-import type { OpPlan, Runner, Tensor } from 'ropewalk';
+import type { ArrayOf, Backend, Dtype, OpPlan, Runner, Tensor } from 'ropewalk';
 import {
   bindRope,
+  isFloat,
   planAdd,
   planArgmax,
   planEmbedding,
@@ -20,16 +21,18 @@ import {
   planSwiglu,
   RopewalkError,
 } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
-import { checkDims, checkDtype, checkRunner, checkTensor } from 'ropewalk/internal';
+import { fail, hostOf, refuse } from 'ropewalk/backend';
+import { checkDims, checkDtype, checkRunner, checkTensor, reading } from 'ropewalk/internal';
 
 type Named = Readonly<Record<string, Tensor>>;
 
 /** `add(c, a, b)`: c = a + b; same shape, same dtype, contiguous. */
 export function add(rw: Runner, c: Tensor, a: Tensor, b: Tensor): void {
-  const plan = withNames({ out: 'c' }, () => planAdd(a, b, c));
   checkCommon('add', { c, a, b });
-  run(rw, plan);
+  run(
+    rw,
+    withNames({ out: 'c' }, () => planAdd(a, b, c)),
+  );
 }
 
 /** `argmax(max_idx, max_val, vals)`: vals 1-D and contiguous; max_idx i64 `[1]`, max_val `[1]`. */
@@ -48,9 +51,8 @@ export function embedding(rw: Runner, out: Tensor, index: Tensor, weight: Tensor
   checkRanks('embedding', 2, { weight, out });
   checkDtype(index, 'embedding: index', 'i64');
   checkCommon('embedding', { out, weight }, { weight });
-  const plan = planEmbedding(index, weight, out);
   checkOneDtype('embedding', weight, { out });
-  run(rw, plan);
+  run(rw, planEmbedding(index, weight, out));
 }
 
 /** `linear(out, in, weight, bias)`: out = in·weightᵀ + bias; 2-D and contiguous; bias 1-D or absent. */
@@ -112,20 +114,20 @@ export function rope(rw: Runner, out: Tensor, input: Tensor, pos_ids: Tensor, th
 export function selfAttention(rw: Runner, attn_val: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: number): void {
   const all = { attn_val, q, k, v };
   checkRanks('self_attention', 3, all);
+  checkCommon('self_attention', all);
+  checkOneDtype('self_attention', q, all);
   const plan = planSelfAttention(q, k, v, attn_val, { scale });
   // planSelfAttention has a default, 1/√d; LLAISYS has none.
   if (scale === undefined) refuse('RANGE', 'self_attention: scale', 'a finite number', scale);
-  checkCommon('self_attention', all);
-  checkOneDtype('self_attention', q, all);
   run(rw, plan);
 }
 
 /** `swiglu(out, gate, up)`: 2-D, same shape, contiguous. */
 export function swiglu(rw: Runner, out: Tensor, gate: Tensor, up: Tensor): void {
   checkRanks('swiglu', 2, { out, gate, up });
-  const plan = planSwiglu(gate, up, out);
   checkCommon('swiglu', { out, gate, up });
-  run(rw, plan);
+  checkOneDtype('swiglu', gate, { up, out });
+  run(rw, planSwiglu(gate, up, out));
 }
 
 /** `rearrange(out, in)`: same shape, any strides on both sides, copied bit for bit. */
@@ -134,6 +136,105 @@ export function rearrange(rw: Runner, out: Tensor, input: Tensor): void {
   const plan = withNames({ x: 'in' }, () => planRearrange(input, out));
   checkOneDtype('rearrange', input, { out });
   run(rw, plan);
+}
+
+/**
+ * `load(data)`: copies elements into a tensor.
+ *
+ * @param tensor - contiguous, in host memory
+ * @param data - as many elements, row-major, in the tensor's typed array; f16 and bf16 as bits
+ * @throws {RopewalkError} SHAPE or DTYPE; DEVICE for a tensor that is not in host memory
+ */
+export function load<D extends Dtype>(tensor: Tensor<D>, data: ArrayOf[D]): void {
+  checkTensor(tensor, 'load: tensor');
+  const to = hostOf(tensor, 'load: tensor');
+  if (!tensor.isContiguous()) fail('SHAPE', 'load: tensor', 'expected contiguous memory. Use rearrange first.');
+  if (!reading('load: data', () => data?.constructor === to.constructor))
+    refuse('DTYPE', 'load: data', `the ${to.constructor.name} of ${tensor.dtype}`, data);
+  if (data.length !== tensor.size) refuse('SHAPE', 'load: data', `${tensor.size} elements`, data.length);
+  (to as Float32Array).set(data as Float32Array, tensor.offset);
+}
+
+/**
+ * `to(device)`: copies a tensor into the memory of a backend.
+ *
+ * @param backend - an open backend: the device
+ * @param tensor - in host memory, any layout
+ * @returns a dense tensor there, which the caller disposes of
+ */
+export function to<D extends Dtype>(backend: Backend, tensor: Tensor<D>): Tensor<D> {
+  checkRunner(backend, 'to: backend');
+  checkTensor(tensor, 'to: tensor');
+  const { upload } = backend;
+  if (typeof upload !== 'function') refuse('RANGE', 'to: backend', 'an open backend', backend);
+  return upload.call(backend, tensor) as Tensor<D>;
+}
+
+/**
+ * `debug()`: a line with shape, strides and dtype, then the elements as torch 2 prints them.
+ *
+ * @param tensor - in any memory
+ * @returns the text
+ * @see pytorch/pytorch torch/_tensor_str.py
+ */
+export async function debug(tensor: Tensor): Promise<string> {
+  checkTensor(tensor, 'debug: tensor');
+  const { shape, strides, dtype } = tensor;
+  const head = `Tensor: shape[ ${shape.join(' ')} ] strides[ ${strides.join(' ')} ] dtype=${dtype}`;
+  return `${head}\n${printed(await tensor.readNumbers(), shape, dtype)}`;
+}
+
+/** torch shows the edges of tensors with more elements, and has so many characters a line. */
+const [THRESHOLD, EDGE, LINE] = [1000, 3, 80];
+/** The dtypes that torch names, beside those that it leaves out. */
+const NAMED: Readonly<Record<string, string>> = { f16: 'float16', bf16: 'bfloat16', f64: 'float64', i32: 'int32' };
+
+function printed(values: Float64Array, shape: readonly number[], dtype: Dtype): string {
+  const cut = values.length > THRESHOLD;
+  /** Lists the indices of a dimension that are shown; −1 stands for those that are not. */
+  const shownOf = (size: number): readonly number[] => {
+    const all = Array.from({ length: size }, (_, n) => n);
+    return cut && size > 2 * EDGE ? [...all.slice(0, EDGE), -1, ...all.slice(-EDGE)] : all;
+  };
+  const places = shape.reduce<readonly number[]>(
+    (rows, size) => rows.flatMap((row) => shownOf(size).flatMap((n) => (n < 0 ? [] : row * size + n))),
+    [0],
+  );
+  const shown = places.map((place) => values[place]!);
+  const format = formatOf(shown, isFloat(dtype));
+  // torch measures numbers only, not inf, nan and the zeros of floating tensors.
+  const measured = isFloat(dtype) ? shown.filter((value) => Number.isFinite(value) && value !== 0) : shown;
+  const width = measured.reduce((most, value) => Math.max(most, format(value).length), 0);
+  const text = (axis: number, row: number, indent: number): string => {
+    if (axis === shape.length) return format(values[row]!).padStart(width);
+    const size = shape[axis]!;
+    const last = axis === shape.length - 1;
+    const parts = shownOf(size).map((n) =>
+      n < 0 ? `${last ? ' ' : ''}...` : text(axis + 1, row * size + n, indent + 1),
+    );
+    if (!last) return `[${parts.join(`,${'\n'.repeat(shape.length - axis - 1)}${' '.repeat(indent + 1)}`)}]`;
+    const count = Math.max(1, Math.floor((LINE - indent) / (width + 2)));
+    const lines = Array.from({ length: Math.ceil(parts.length / count) }, (_, n) =>
+      parts.slice(n * count, (n + 1) * count).join(', '),
+    );
+    return `[${lines.join(`,\n${' '.repeat(indent + 1)}`)}]`;
+  };
+  const name = NAMED[dtype];
+  return `tensor(${text(0, 0, 'tensor('.length)}${name ? `, dtype=torch.${name}` : ''})`;
+}
+
+function formatOf(values: readonly number[], floating: boolean): (value: number) => string {
+  if (!floating) return String;
+  const sizes = values.filter((value) => Number.isFinite(value) && value !== 0).map(Math.abs);
+  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+  const integral = sizes.every(Number.isInteger);
+  const scientific = most / least > 1000 || most > 1e8 || (!integral && least < 1e-4);
+  const exponential = (value: number): string =>
+    value.toExponential(4).replace(/([+-])(\d)$/, (_, sign, digit) => `${sign}0${digit}`);
+  return (value) => {
+    if (!Number.isFinite(value)) return Number.isNaN(value) ? 'nan' : value > 0 ? 'inf' : '-inf';
+    return sizes.length > 0 && scientific ? exponential(value) : integral ? `${value}.` : value.toFixed(4);
+  };
 }
 
 function run(rw: Runner, plan: OpPlan): void {

@@ -105,6 +105,7 @@ export function planRotaryEmbedding<D extends OnnxFloat>(
 
   const heads = splitHeads(X, num_heads);
   const [batch, , seqLen, headSize] = heads.shape as [number, number, number, number];
+  if (headSize % 2 !== 0) refuse('SHAPE', `${op}: X`, 'an even head_size', headSize);
   const rotaryDim = rotary_embedding_dim === 0 ? headSize : rotary_embedding_dim;
   if (!Number.isInteger(rotaryDim) || rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headSize) {
     const which = rotary_embedding_dim === 0 ? 'head_size' : 'rotary_embedding_dim';
@@ -328,6 +329,7 @@ function readCall<D extends OnnxFloat>(
   if (!isFour && !(Number.isInteger(ownHeads) && ownHeads > 0 && hidden % ownHeads === 0))
     refuse('SHAPE', `${op}: num_heads`, `a divisor of hidden=${hidden}`, num_heads || undefined);
   const headSize = isFour ? hidden : hidden / ownHeads;
+  if (headSize % 2 !== 0) refuse('SHAPE', `${op}: input`, 'an even head_size', headSize);
   const rotaryDim = rotary_embedding_dim || (byCaches ? 2 * width : headSize);
   if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headSize)
     refuse('RANGE', `${op}: rotary_embedding_dim`, `an even integer in [2, head_size=${headSize}]`, rotaryDim);

@@ -113,7 +113,7 @@ describe('properties', () => {
     })
     .map(({ dims: { B, S, N }, pairs, tail, mode, factors, start, ...rest }) => {
       const n_dims = 2 * pairs;
-      const D = mode === 24 ? 2 * n_dims : n_dims + tail;
+      const D = mode === 24 ? 2 * n_dims : n_dims + 2 * tail;
       return {
         ...plain,
         ...rest,

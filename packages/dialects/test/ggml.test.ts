@@ -149,7 +149,7 @@ const call = fc
     const vision = c.mode === 24;
     const n_dims = vision ? 2 * Math.ceil(c.pairs / 2) : 2 * c.pairs;
     const n_offs = vision ? 0 : c.offset;
-    const ne0 = vision ? 2 * n_dims : n_offs + n_dims + c.tail;
+    const ne0 = vision ? 2 * n_dims : 2 * Math.ceil((n_offs + n_dims + c.tail) / 2);
     const params: GgmlRopeParams = {
       ne: [ne0, c.heads, c.tokens, c.batch],
       n_dims,
@@ -288,6 +288,12 @@ describe('refusals', () => {
     ggml.ropeExt(rw, a, b, null, n_dims, mode, 0, 10000, freq_scale, 0, 1, 32, 1, extras);
   const cases: [string, () => unknown, string, RegExp][] = [
     ['odd n_dims', () => ext(21, 2), 'RANGE', /ggml_rope: n_dims: expected an even integer in \[2, ne0=80\], got 21/],
+    [
+      'odd ne0',
+      () => ggml.ropePlanFromGgml({ ne: [81, 1, 1, 1], n_dims: 80, mode: 2, positions: new Int32Array(1) }),
+      'SHAPE',
+      /ggml_rope: ne0: expected an even number of dimensions, got 81/,
+    ],
     ['n_dims past ne0', () => ext(82, 2), 'RANGE', /n_dims: expected an even integer in \[2, ne0=80\], got 82/],
     [
       'mode 1',

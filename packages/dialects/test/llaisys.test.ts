@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { tensorFrom, zeros } from 'ropewalk';
+import { openBackend } from '@ropewalk/cli/internal';
+import { type FloatDtype, RopewalkError, tensorFrom, zeros } from 'ropewalk';
+import { storeNumber } from 'ropewalk/backend';
 import { referenceRunner } from 'ropewalk/reference';
 import { suitePasses } from '../../../test/support/suites.js';
+import { f64Tensor } from '../../../test/support/tensors.js';
 import * as llaisys from '../src/llaisys.js';
 
 const rw = referenceRunner();
@@ -161,4 +164,85 @@ test('rope in place, and theta by its own name', () => {
   llaisys.rope(rw, out, x, tensorFrom(BigInt64Array.of(5n)), 10000);
   llaisys.rope(rw, x, x, tensorFrom(BigInt64Array.of(5n)), 10000);
   assert.deepEqual(x.read(), out.read());
+});
+
+describe('a tensor', () => {
+  test('debug: shape, strides, dtype, and the elements as torch 2.13 prints them', async () => {
+    const of = async (values: readonly number[], shape: readonly number[], dtype: FloatDtype = 'f32') => {
+      const tensor = f64Tensor(Float64Array.from(values), shape);
+      const out = zeros(dtype, shape);
+      for (const [n, value] of (tensor.readNumbers() as Float64Array).entries())
+        storeNumber(out.storage.host!, dtype, n, value);
+      return llaisys.debug(out);
+    };
+    const range = (count: number) => Array.from({ length: count }, (_, n) => n);
+    const head = 'Tensor: shape[ 2 2 ] strides[ 2 1 ] dtype=f32\n';
+    assert.equal(
+      await of([1, 2.5, -3.25, 4], [2, 2]),
+      `${head}tensor([[ 1.0000,  2.5000],\n        [-3.2500,  4.0000]])`,
+    );
+    assert.equal(await of([0, 0, 0, 0], [2, 2]), `${head}tensor([[0., 0.],\n        [0., 0.]])`);
+    // Each text is what torch printed.
+    const texts: [readonly number[], readonly number[], FloatDtype, string][] = [
+      [[1e-5, 1], [2], 'f32', 'tensor([1.0000e-05, 1.0000e+00])'],
+      [[1, 2000], [2], 'f32', 'tensor([1.0000e+00, 2.0000e+03])'],
+      [[Number.NaN, 1.5, -Infinity], [3], 'f32', 'tensor([   nan, 1.5000,   -inf])'],
+      [[Infinity, 1], [2], 'f32', 'tensor([inf, 1.])'],
+      [[1.5, -2], [2], 'bf16', 'tensor([ 1.5000, -2.0000], dtype=torch.bfloat16)'],
+      [[3.5], [], 'f32', 'tensor(3.5000)'],
+      [[], [0], 'f32', 'tensor([])'],
+      [
+        range(8),
+        [2, 2, 2],
+        'f32',
+        'tensor([[[0., 1.],\n         [2., 3.]],\n\n        [[4., 5.],\n         [6., 7.]]])',
+      ],
+    ];
+    for (const [values, shape, dtype, text] of texts)
+      assert.equal((await of(values, shape, dtype)).split('\n').slice(1).join('\n'), text);
+    const long = (
+      await of(
+        range(1200).map((n) => n / 7),
+        [3, 400],
+      )
+    ).split('\n');
+    assert.equal(long[1], 'tensor([[0.0000e+00, 1.4286e-01, 2.8571e-01,  ..., 5.6714e+01, 5.6857e+01,');
+    const view = zeros('i64', [4, 2]).permute([1, 0]);
+    assert.equal(
+      await llaisys.debug(view),
+      'Tensor: shape[ 2 4 ] strides[ 1 2 ] dtype=i64\ntensor([[0, 0, 0, 0],\n        [0, 0, 0, 0]])',
+    );
+  });
+
+  test('load and to: bits in, a copy on a device out; what does not fit is refused', async () => {
+    const tensor = zeros('f16', [2, 2]);
+    llaisys.load(tensor, Uint16Array.of(0x3c00, 0x4000, 0x4200, 0x4400));
+    assert.deepEqual([...(tensor.readNumbers() as Float64Array)], [1, 2, 3, 4]);
+    const device = await openBackend('cpu');
+    const there = llaisys.to(device, tensor);
+    assert.deepEqual([...(await there.readNumbers())], [1, 2, 3, 4]);
+    there.dispose();
+    device.dispose();
+    assert.throws(() => llaisys.load(tensor, Uint16Array.of(1)), {
+      code: 'SHAPE',
+      message: /data: expected 4 elements, got 1/,
+    });
+    assert.throws(() => llaisys.load(tensor, new Float32Array(4) as never), {
+      code: 'DTYPE',
+      message: /Uint16Array of f16/,
+    });
+    assert.throws(() => llaisys.load(tensor.permute([1, 0]), new Uint16Array(4)), { code: 'SHAPE' });
+    assert.throws(() => llaisys.to({} as never, tensor), RopewalkError);
+  });
+});
+
+test("errors name LLAISYS' dtypes, not those of Ropewalk", () => {
+  const [wide, whole] = [zeros('f64', [2, 2]), zeros('i64', [2, 2])];
+  for (const x of [wide, whole]) {
+    const got = new RegExp(`expected f32, f16 or bf16, got "${x.dtype}"`);
+    assert.throws(() => llaisys.add(rw, x, x, x), { code: 'DTYPE', message: got });
+    assert.throws(() => llaisys.swiglu(rw, x, x, x), { code: 'DTYPE', message: got });
+    const three = x.view([2, 1, 2]);
+    assert.throws(() => llaisys.selfAttention(rw, three, three, three, three, 1), { code: 'DTYPE', message: got });
+  }
 });

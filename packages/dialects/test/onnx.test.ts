@@ -162,11 +162,18 @@ describe('the node', () => {
       'SHAPE',
       /X: expected \[batch, num_heads, seq, head_size\] or/,
     ],
+    ['odd head_size', () => run({ X: zeros('f32', [1, 1, 2, 3]) }), 'SHAPE', /X: expected an even head_size, got 3/],
     [
-      'odd head_size',
-      () => run({ X: zeros('f32', [1, 1, 2, 3]) }),
+      'odd head_size, of which an even part rotates',
+      () => run({ X: zeros('f32', [1, 1, 2, 3]) }, { rotary_embedding_dim: 2 }),
+      'SHAPE',
+      /X: expected an even head_size, got 3/,
+    ],
+    [
+      'a misspelt attribute',
+      () => run({}, { rotary_embeding_dim: 2 } as object),
       'RANGE',
-      /head_size: expected an even integer in \[2, head_size=3\], got 3/,
+      /attributes: there is no "rotary_embeding_dim"\. Did you mean rotary_embedding_dim\?/,
     ],
     [
       'rotary_embedding_dim past the head',

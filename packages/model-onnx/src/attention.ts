@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { layerSizes } from '@ropewalk/model/internal';
 import type { RopeSpec } from 'ropewalk';
 import type { AttentionCall, DecoderOperators, Heads } from './operators.js';
 import { tokensFirst } from './padding.js';
@@ -20,7 +21,8 @@ export function attend(
   rope: RopeSpec | undefined,
   window: number | undefined,
 ): string {
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, latent, temperature } = s.config;
+  const { numHeads: heads, latent, temperature, family } = s.config;
+  const { numKvHeads: kvHeads, headDim } = layerSizes(s.config, layer);
   const at = (part: string): string => `${layer}.${part}`;
   const stored = s.at(at('sinks.weight'));
   const sinks = stored && s.numbers([stored]);
@@ -29,37 +31,55 @@ export function attend(
     const { q, k, v } = latentHeads(s, ops, input, layer, rope!);
     return ops.attention({ q: byPosition(s, ops, q), k, v }, { ...call, rope: undefined });
   }
-  const places = ['q', 'k', 'v'].map(at);
+  const places = ['q', 'k', 'v'].map(at).filter((place) => s.at(`${place}.weight`));
   const weights = s.matrix(...places)!.weights;
   const biases = places.filter((place) => s.at(`${place}.bias`)).length;
   const normed = s.at(at('qNorm.weight')) !== undefined;
-  const last = s.config.family.qkNormLast === true;
-  if (alike(weights) && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
+  const last = family.qkNormLast === true;
+  if (places.length === 3 && alike(weights) && biases % 3 === 0 && !normed && !temperature && ops.packs(call))
     return ops.attentionOfPacked(ops.linear(input, s.matrix(...places)!), call);
-  const [q, k, v] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string, string];
+  const [q, k = '', v = k] = places.map((place) => ops.linear(input, s.matrix(place)!)) as [string, string?, string?];
   const withNorm = (x: string, part: string, count: number): string => {
+    if (s.config.qkNorm && family.qkNorm === 'rotated') return rope ? withoutGains(s, ops, x, count, headDim) : x;
     const turned =
       last && rope
         ? s.reshape(s.headsFirst(rotated(s, s.headsFirst(s.reshape(x, count, headDim)), rope, count)), count * headDim)
         : x;
-    return normed ? normHeads(s, ops, turned, at(part), count) : turned;
+    return normed ? normHeads(s, ops, turned, at(part), count, headDim) : turned;
   };
-  const queries = byPosition(s, ops, withNorm(q, 'qNorm', heads));
+  const tempered = temperature?.still && rope ? (x: string) => x : (x: string) => byPosition(s, ops, x);
+  const queries = tempered(withNorm(q, 'qNorm', heads));
+  if (k === '') return ops.attention({ q: queries, k, v }, call);
   const keys = withNorm(k, 'kNorm', kvHeads);
-  return ops.attention({ q: queries, k: keys, v }, last ? { ...call, rope: undefined } : call);
+  const values = family.valueNorm ? withoutGains(s, ops, v, kvHeads, headDim) : v;
+  return ops.attention({ q: queries, k: keys, v: values }, last ? { ...call, rope: undefined } : call);
 }
 
 /** Normalises q or k: each head, all heads together, or each head with its own gain. */
-function normHeads(s: DecoderScope, ops: DecoderOperators, x: string, place: string, count: number): string {
-  const { headDim, family } = s.config;
+function normHeads(
+  s: DecoderScope,
+  ops: DecoderOperators,
+  x: string,
+  place: string,
+  count: number,
+  headDim: number,
+): string {
+  const { family } = s.config;
   if (family.qkNorm === 'all') return normOf(s, ops, x, place);
   const heads = s.reshape(x, count, headDim);
   const gain = s.at(`${place}.weight`)!;
   if (family.qkNorm === 'head') return s.reshape(normOf(s, ops, heads, place), count * headDim);
-  const one = s.once(`ones ${headDim}`, () => s.b.add('Expand', [s.number(1), s.integers(headDim)]));
-  const y = s.b.add('Mul', [ops.layerNorm(heads, one, undefined), s.numbers([gain])]);
+  const y = s.b.add('Mul', [ops.layerNorm(heads, onesOf(s, headDim), undefined), s.numbers([gain])]);
   return s.reshape(y, count * headDim);
 }
+
+/** Appends an RMS norm of each head without gains. */
+function withoutGains(s: DecoderScope, ops: DecoderOperators, x: string, count: number, d: number): string {
+  return s.reshape(ops.rmsNorm(s.reshape(x, count, d), onesOf(s, d)), count * d);
+}
+
+const onesOf = (s: DecoderScope, d: number): string =>
+  s.once(`ones ${d}`, () => s.b.add('Expand', [s.number(1), s.integers(d)]));
 
 /** Multiplies queries, `[batch, seq, n · d]`, by 1 + scale · ln(⌊p / context⌋ + 1), where p is their first position. */
 function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
@@ -71,7 +91,8 @@ function byPosition(s: DecoderScope, ops: DecoderOperators, q: string): string {
     const first =
       given.shape.length === 3 ? b.add('Gather', ['position_ids', s.integer(0)], { axis: 0 }) : 'position_ids';
     const positions = ops.tokensFirst ? tokensFirst(s, first) : first;
-    const step = b.cast(b.add('Div', [positions, s.integers(temperature.context)]), 'f32');
+    const counted = temperature.still ? b.add('Add', [positions, s.integers(1)]) : positions;
+    const step = b.cast(b.add('Div', [counted, s.integers(temperature.context)]), 'f32');
     const log = b.add('Log', [b.add('Add', [step, s.number(1)])]);
     const whole = b.add('Add', [b.add('Mul', [log, s.number(temperature.scale)]), s.number(1)]);
     return b.add('Unsqueeze', [whole, s.integers(2)]);

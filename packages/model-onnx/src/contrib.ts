@@ -174,8 +174,8 @@ function fusedExperts(s: DecoderScope, x: string, chosen: Chosen, layer: number)
  * @see microsoft/onnxruntime@00b376b onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h, CheckInputs
  */
 function isGrouped(s: DecoderScope, rope: RopeSpec | undefined): boolean {
-  const { latent, headDim, valueDim } = s.config;
-  if (latent || headDim !== valueDim || headDim % 8 !== 0) return false;
+  const { latent, headDim, valueDim, layerSizes, chunk } = s.config;
+  if (latent || layerSizes || chunk || headDim !== valueDim || headDim % 8 !== 0) return false;
   return rope === undefined || rotatesInside(s, rope);
 }
 

@@ -322,7 +322,7 @@ class OnnxSequence implements Sequence {
       return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
     };
     const of = (what: string) =>
-      layers.flatMap((_, n) => (this.#caches.has(`${n}.${what}`) ? [seen(`${n}.${what}`)] : []));
+      layers.map((_, n) => (this.#caches.has(`${n}.${what}`) ? seen(`${n}.${what}`) : undefined));
     const [k, v] = [of('key'), of('value')];
     const plain = config.latent ? k[0]!.shape[2]! - config.latent.rope : 0;
     shiftRows(referenceRunner(), { length: this.length, k, v, layers }, plain, { from, count });

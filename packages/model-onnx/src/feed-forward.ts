@@ -18,7 +18,7 @@ export function feedForward(s: DecoderScope, ops: DecoderOperators, input: strin
 }
 
 /** Appends `down(activation(gate(x)) · up(x))` with the matrices of three parts. */
-function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, parts: string): string {
+export function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, parts: string): string {
   const [gate, up, down] = parts.split(' ').map((part) => s.matrix(`${layer}.${part}`));
   const gated = gate && ops.linear(input, gate);
   return ops.linear(activated(s, ops, gated, ops.linear(input, up!)), down!);
@@ -32,17 +32,34 @@ export function activated(s: DecoderScope, ops: DecoderOperators, gate: string |
 }
 
 /** Appends the experts that the router chooses for each token, and the expert that every token has. */
-function mixture(s: DecoderScope, ops: DecoderOperators, input: string, layer: number): string {
+export function mixture(
+  s: DecoderScope,
+  ops: DecoderOperators,
+  input: string,
+  layer: number,
+  routerInput = input,
+): string {
   const { b, config } = s;
   const { route: rule, count: experts, used } = config.experts!;
   const at = (part: string): string => `${layer}.${part}`;
-  const logits = ops.linear(input, s.matrix(at('router'))!);
+  const logits = ops.linear(routerInput, s.matrix(at('router'))!);
   const bias = s.at(at('choiceBias.weight'));
   const flat = (x: string, width: number): string => b.add('Reshape', [x, s.integers(-1, width)]);
   const { groups, normalize = false, scale = 1, gate } = rule;
   const ranking = { gate, groups, normalize, scale };
-  const chosen = route(s, flat(logits, experts), bias && s.numbers([bias]), ranking, { experts, used });
-  const made = ops.experts(flat(input, config.hiddenSize), chosen, layer);
+  let chosen = route(s, flat(logits, experts), bias && s.numbers([bias]), ranking, { experts, used });
+  const factors = s.at(at('expertScale.weight'));
+  if (factors) {
+    const own = b.add('Gather', [s.numbers([factors]), chosen.indices], { axis: 0 });
+    chosen = { ...chosen, weights: b.add('Mul', [chosen.weights, own]) };
+  }
+  let from = flat(input, config.hiddenSize);
+  if (config.family.experts!.scalesInput) {
+    // One expert runs, and its weight is on its input.
+    from = b.add('Mul', [from, chosen.weights]);
+    chosen = { ...chosen, weights: b.add('Expand', [s.number(1), b.add('Shape', [chosen.weights])]) };
+  }
+  const made = ops.experts(from, chosen, layer);
   const routed = b.add('Reshape', [made, b.add('Shape', [input])]);
   if (!s.at(at('sharedUp.weight'))) return routed;
   const shared = dense(s, ops, input, layer, 'sharedGate sharedUp sharedDown');

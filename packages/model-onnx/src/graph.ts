@@ -5,14 +5,14 @@
  * @module
  */
 import type { DecoderConfig } from '@ropewalk/model';
-import type { WeightPlan } from '@ropewalk/model/internal';
+import { layerSizes, type WeightPlan } from '@ropewalk/model/internal';
 import { ANGLE_MODES, type AngleMode, type GraphBuilder } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { attend, normOf } from './attention.js';
 import { contribOperators } from './contrib.js';
-import { feedForward } from './feed-forward.js';
+import { activated, dense, feedForward, mixture } from './feed-forward.js';
 import type { DecoderOperators } from './operators.js';
 import { asGiven, tokensFirst } from './padding.js';
 import { portableOperators } from './portable.js';
@@ -86,9 +86,17 @@ export function decoderGraph(
 }
 
 function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
-  const { architecture, recurrent } = config;
-  if (recurrent?.kind === 'delta')
-    fail('UNSUPPORTED', 'export: model', `${architecture} has delta nets, and there is no graph for them yet. ${OURS}`);
+  const { architecture, recurrent, bidirectional } = config;
+  if (bidirectional)
+    fail(
+      'UNSUPPORTED',
+      'export: model',
+      `${architecture} sees later tokens, and there is no graph for that yet. ${OURS}`,
+    );
+  if (recurrent && recurrent.kind !== 'conv') {
+    const layers = recurrent.kind === 'ssm' ? 'state spaces' : 'delta nets';
+    fail('UNSUPPORTED', 'export: model', `${architecture} has ${layers}, and there is no graph for them yet. ${OURS}`);
+  }
   const settings = settingsOf(config, options);
   const s = new DecoderScope(config, weights, settings);
   const ops = settings.form === 'contrib' ? contribOperators(s) : portableOperators(s);
@@ -153,9 +161,11 @@ function declareInputs({ b, config, settings }: DecoderScope): void {
       if (width > 1) b.input(`past_conv.${layer}`, 'f32', [BATCH, config.hiddenSize, width - 1]);
       continue;
     }
+    const { numKvHeads, headDim, valueDim, sharesWith } = layerSizes(config, layer);
+    if (sharesWith !== undefined) continue;
     const name = `past_key_values.${layer}`;
-    b.input(`${name}.key`, 'f32', [BATCH, config.numKvHeads, PAST, config.headDim]);
-    b.input(`${name}.value`, 'f32', [BATCH, config.numKvHeads, PAST, config.valueDim]);
+    b.input(`${name}.key`, 'f32', [BATCH, numKvHeads, PAST, headDim]);
+    b.input(`${name}.value`, 'f32', [BATCH, numKvHeads, PAST, valueDim]);
   }
 }
 
@@ -175,6 +185,7 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   const norm = (x: string, place: string): string => (s.at(`${place}.weight`) ? normOf(s, ops, x, place) : x);
   const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
   let x = scaled(ops.rows(ids, s.at('embedding.weight')!), embeddingScale);
+  const own = config.perLayerWidth > 0 ? perLayerInputs(s, ops, x, ids) : undefined;
   for (const [layer, { rope, window, recurrent }] of config.layers(settings.context).entries()) {
     const at = (part: string): string => `${layer}.${part}`;
     const addToStream = (made: string, post: string): void => {
@@ -182,17 +193,48 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
     };
     let input = norm(x, at('attentionNorm'));
     let attended = recurrent ? shortConv(s, ops, input, layer) : attend(s, ops, input, layer, rope, window);
-    if (layer === numLayers - 1)
+    const last = layer === numLayers - 1;
+    if (last)
       // Only later layers need earlier rows.
       [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
     const branch = ops.linear(attended, s.matrix(at(recurrent ? 'convOut' : 'output'))!);
     if (!parallel) addToStream(branch, 'attentionPostNorm');
     const mlpInput = s.at(at('mlpNorm.weight')) ? norm(x, at('mlpNorm')) : parallel ? input : x;
-    const made = feedForward(s, ops, mlpInput, layer);
+    const made = s.at(at('denseNorm.weight'))
+      ? denseAndExperts(s, ops, mlpInput, x, layer)
+      : feedForward(s, ops, mlpInput, layer);
     if (parallel) addToStream(branch, 'attentionPostNorm');
     addToStream(made, 'mlpPostNorm');
+    if (own) {
+      const up = last ? keptRows(s, ops, own[layer]!) : own[layer]!;
+      const gated = activated(s, ops, ops.linear(x, s.matrix(at('perLayerGate'))!), up);
+      addToStream(ops.linear(gated, s.matrix(at('perLayerOut'))!), 'perLayerPostNorm');
+    }
+    const factor = s.at(at('layerScale.weight'));
+    if (factor) x = b.add('Mul', [x, s.numbers([factor])]);
   }
   return x;
+}
+
+/** Returns the embeddings that each layer has of its own, `[batch, seq, width]`. */
+function perLayerInputs(s: DecoderScope, ops: DecoderOperators, x: string, ids: string): readonly string[] {
+  const { b, config } = s;
+  const { perLayerWidth: width, numLayers, hiddenSize } = config;
+  const scaled = (y: string, factor: number): string => b.add('Mul', [y, s.number(factor)]);
+  const tokens = scaled(ops.rows(ids, s.at('perLayerEmbedding.weight')!), Math.sqrt(width));
+  const projected = scaled(ops.linear(x, s.matrix('perLayerProjection')!), 1 / Math.sqrt(hiddenSize));
+  const normed = normOf(s, ops, s.reshape(projected, numLayers, width), 'perLayerNorm');
+  const sum = scaled(b.add('Add', [tokens, s.reshape(normed, numLayers * width)]), Math.SQRT1_2);
+  return b.addMany('Split', [sum, s.integers(...new Array<number>(numLayers).fill(width))], { axis: 2 }, numLayers);
+}
+
+/** Appends the dense block beside the experts, which read the residual stream `x`. */
+function denseAndExperts(s: DecoderScope, ops: DecoderOperators, input: string, x: string, layer: number): string {
+  const norm = (y: string, part: string): string => normOf(s, ops, y, `${layer}.${part}`);
+  const made = norm(dense(s, ops, input, layer, 'gate up down'), 'denseNorm');
+  const scale = s.number(1 / Math.sqrt(s.config.hiddenSize));
+  const routed = mixture(s, ops, norm(x, 'expertsNorm'), layer, s.b.add('Mul', [norm(x, 'routerNorm'), scale]));
+  return s.b.add('Add', [made, norm(routed, 'expertsPostNorm')]);
 }
 
 /** Takes the last num_logits_to_keep rows of `[batch, seq, …]`, or all for 0. */

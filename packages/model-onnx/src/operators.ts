@@ -12,7 +12,7 @@ import type { Matrix } from './scope.js';
 export interface Heads {
   /** `[batch, seq, heads · d]`. */
   readonly q: string;
-  /** `[batch, seq, kv_heads · d]`. */
+  /** `[batch, seq, kv_heads · d]`; empty, as the values, for a layer that reads another layer's. */
   readonly k: string;
   /** `[batch, seq, kv_heads · dv]`. */
   readonly v: string;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { WeightPlan } from '@ropewalk/model/internal';
+import { layerSizes, type WeightPlan } from '@ropewalk/model/internal';
 import type { AngleConstants, CosSin } from '@ropewalk/onnx/internal';
 import {
   angleConstants,
@@ -208,10 +208,18 @@ function tableRows({ settings }: DecoderScope): number {
 export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCall): string {
   const { b, config, settings } = s;
   const { layer, rope, window, sinks } = call;
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim, attentionScale: scale, attentionSoftcap } = config;
+  const { numHeads: heads, attentionScale: scale, attentionSoftcap } = config;
+  const { numKvHeads: kvHeads, headDim, valueDim, sharesWith } = layerSizes(config, layer);
   const split = (x: string, count: number, d: number): string => s.headsFirst(s.reshape(x, count, d));
   const turned = (x: string, count: number): string => (rope ? rotated(s, x, rope, count) : x);
   const qs = turned(split(q, heads, headDim), heads);
+  const mask = maskOf(s, window, config.layers(settings.context)[layer]!.chunk);
+  const allRows = (of: number, make: () => readonly [string, string]): readonly [string, string] =>
+    s.once(`keys and values of ${of}`, make);
+  if (sharesWith !== undefined) {
+    const shared = allRows(sharesWith, () => ['', '']); // made by an earlier layer
+    return s.reshape(s.headsFirst(composed(s, [qs, ...shared], mask, call)), heads * valueDim);
+  }
   const ks = turned(split(k, kvHeads, headDim), kvHeads);
   const vs = split(v, kvHeads, valueDim);
   const { newRows } = settings;
@@ -220,13 +228,15 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
     return newRows ? b.add('Slice', [cache, s.integers(0), s.pastRows(), s.integers(2)]) : cache;
   };
   const past = [before('key'), before('value')] as const;
-  const mask = maskOf(s, window);
   let y: string;
   // Attention-23 adds the mask before it caps, so that masked keys would count again, and it has no sinks.
   if (settings.form === 'standard' && !sinks && attentionSoftcap === undefined && scale > 0) {
     const [out, key, value] = b.addMany('Attention', [qs, ks, vs, mask, ...past], { scale: { f: scale } }, 3);
-    present(s, call, 'key', newRows ? ks : key!);
-    present(s, call, 'value', newRows ? vs : value!);
+    const made = [
+      present(s, call, 'key', newRows ? ks : key!),
+      present(s, call, 'value', newRows ? vs : value!),
+    ] as const;
+    allRows(layer, () => (newRows ? [key!, value!] : made));
     y = out!;
   } else {
     const joinedWith = (before: string, x: string): string => b.add('Concat', [before, x], { axis: 2 });
@@ -234,7 +244,7 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
       if (!newRows) return present(s, call, what, joinedWith(past[n], x));
       return joinedWith(past[n], present(s, call, what, x));
     };
-    y = composed(s, [qs, given('key', ks, 0), given('value', vs, 1)], mask, call);
+    y = composed(s, [qs, ...allRows(layer, () => [given('key', ks, 0), given('value', vs, 1)])], mask, call);
   }
   return s.reshape(s.headsFirst(y), heads * valueDim);
 }
@@ -247,8 +257,9 @@ export function present(
   made: string,
 ): string {
   const name = `present.${layer}.${what}`;
-  const width = what === 'key' ? config.headDim : config.valueDim;
-  b.output(made, name, 'f32', [BATCH, config.numKvHeads, settings.newRows ? SEQ : TOTAL, width]);
+  const { numKvHeads, headDim, valueDim } = layerSizes(config, layer);
+  const width = what === 'key' ? headDim : valueDim;
+  b.output(made, name, 'f32', [BATCH, numKvHeads, settings.newRows ? SEQ : TOTAL, width]);
   return name;
 }
 
@@ -257,11 +268,11 @@ function composed(
   s: DecoderScope,
   [q, k, v]: readonly [string, string, string],
   mask: string,
-  { sinks }: AttentionCall,
+  { layer, sinks }: AttentionCall,
 ): string {
   const { b, config } = s;
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, valueDim } = config;
-  const { attentionScale: scale, attentionSoftcap: softcap } = config;
+  const { numHeads: heads, attentionScale: scale, attentionSoftcap: softcap } = config;
+  const { numKvHeads: kvHeads, headDim, valueDim } = layerSizes(config, layer);
   // Queries of the same key head are put side by side, so that keys are not repeated.
   const apart = (x: string, last: number): string =>
     heads === kvHeads ? x : b.add('Reshape', [x, s.integers(0, kvHeads, -1, last)]);
@@ -297,9 +308,9 @@ function composed(
 }
 
 /** Appends the mask that is added to scores, `[batch, 1, seq, total]`: 0 where a token sees a key. */
-function maskOf(s: DecoderScope, window: number | undefined): string {
+function maskOf(s: DecoderScope, window: number | undefined, chunk: number | undefined): string {
   const { b } = s;
-  return s.once(`mask ${window}`, () => {
+  return s.once(`mask ${window} ${chunk}`, () => {
     const rows = s.once('rows', () => {
       const total = s.sizeOf('attention_mask');
       const first = b.add('Sub', [total, s.sizeOf('input_ids')]);
@@ -313,6 +324,13 @@ function maskOf(s: DecoderScope, window: number | undefined): string {
     if (window !== undefined) {
       const near = b.add('Greater', [columns, b.add('Sub', [rows, s.integer(window)])]);
       seen = b.add('And', [seen, near]);
+    }
+    if (chunk !== undefined) {
+      // Chunks begin at the first token behind the padding.
+      const first = b.add('ArgMax', [b.cast('attention_mask', 'f32')], { axis: 1, keepdims: 0 });
+      const padding = b.add('Unsqueeze', [first, s.integers(1, 2, 3)]);
+      const chunkOf = (places: string): string => b.add('Div', [b.add('Sub', [places, padding]), s.integer(chunk)]);
+      seen = b.add('And', [seen, b.add('Equal', [chunkOf(columns), chunkOf(rows)])]);
     }
     const real = s.once('real tokens', () => b.add('Unsqueeze', [b.cast('attention_mask', 'bool'), s.integers(1, 2)]));
     return b.add('Where', [b.add('And', [seen, real]), s.number(0), s.number(MASKED)]);

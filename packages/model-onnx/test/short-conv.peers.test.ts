@@ -87,10 +87,14 @@ describe('short convolutions', { skip: noOnnxruntime }, () => {
       });
   }
 
-  test('delta nets have no graph yet', async () => {
-    const { path } = modelOf('qwen3_next');
-    const refused = { code: 'UNSUPPORTED', message: /has delta nets, and there is no graph for them yet/ };
-    await assert.rejects(writeDecoder(path, {}, join(folder, 'delta')), refused);
-    await assert.rejects(loadModelFolder(path, { engine: await openOnnxEngine(), tokenizer: false }), refused);
-  });
+  for (const [name, layers] of [
+    ['qwen3_next', 'delta nets'],
+    ['granitemoehybrid-mamba', 'state spaces'],
+  ] as const)
+    test(`${layers} have no graph yet`, async () => {
+      const { path } = modelOf(name);
+      const refused = { code: 'UNSUPPORTED', message: new RegExp(`has ${layers}, and there is no graph for them yet`) };
+      await assert.rejects(writeDecoder(path, {}, join(folder, layers)), refused);
+      await assert.rejects(loadModelFolder(path, { engine: await openOnnxEngine(), tokenizer: false }), refused);
+    });
 });

@@ -24,10 +24,10 @@ export function checkTokenizer(tokenizer: Tokenizer, where: string): void {
 }
 
 /** @throws {RopewalkError} RANGE for a value that is no session of keepSession */
-export function checkKept(kept: KeptSession | undefined, where: string): void {
-  if (kept === undefined) return;
+export function checkKept(kept: KeptSession, where: string): void {
   const { session, tokens } = fieldsOf<KeptSession>(kept, where, 'session', 'tokens');
-  if (typeof fieldsOf<Session>(session, where, 'append').append !== 'function' || !Array.isArray(tokens))
+  const isList = reading(where, () => Array.isArray(tokens));
+  if (typeof fieldsOf<Session>(session, where, 'append').append !== 'function' || !isList)
     refuse('RANGE', `${where}: session`, 'a session from keepSession', kept);
 }
 

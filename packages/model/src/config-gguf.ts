@@ -22,7 +22,8 @@ export interface GgufConfig {
 }
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
-const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_size|_cache|_kernel|_layer_step)$/;
+const INTEGERS =
+  /(_length|_length_mla|_length_swa|_count|_count_kv|_count_swa|_window|_rank|_func|_size|_cache|_kernel|_layer_step|_layers|_layer_input)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -30,8 +31,9 @@ const INTEGERS = /(_length|_length_mla|_count|_count_kv|_window|_rank|_func|_siz
  */
 export function configToGguf(config: DecoderConfig, explicit = false): GgufConfig {
   const { family, latent, experts } = config;
+  if (config.bidirectional) fail('UNSUPPORTED', 'gguf', ENCODER_UNWRITTEN);
   const a = family.gguf;
-  if (config.biases.conv === true)
+  if (config.recurrent?.kind === 'conv' && config.biases.conv === true)
     fail('UNSUPPORTED', 'gguf: conv_bias', `a GGUF of ${a} has no place for biases of convolutions.`);
   const rope = ropeKeys(config, explicit);
   const keys: Record<string, unknown> = {
@@ -51,6 +53,7 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
     'attention.q_lora_rank': latent && (latent.queryRank ?? 0),
     [`attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`]: config.normEps,
     ...recurrentKeys(config),
+    ...sizesKeys(config),
     use_parallel_residual: family.parallel?.when === 'flag' ? config.parallel : undefined,
     ...windowKeys(config, explicit),
     ...(experts ? expertKeys(experts, config) : latent ? denseKeys(config) : {}),
@@ -75,10 +78,42 @@ function kvHeadsOf({ recurrent, numKvHeads, layers, maxContext }: DecoderConfig)
   return layers(maxContext).map((layer) => (layer.recurrent ? 0 : numKvHeads));
 }
 
-export const DELTA_UNWRITTEN = 'models with delta nets are not written in another form yet: run the file as it is.';
+export const ENCODER_UNWRITTEN =
+  'models whose attention sees later tokens are not written in another form yet: run the file as it is.';
+export const UNWRITTEN = {
+  delta: 'models with delta nets are not written in another form yet: run the file as it is.',
+  ssm: 'models with state spaces are not written in another form yet: run the file as it is.',
+} as const;
+
+/** Writes the sizes of layers that differ, as llama.cpp's converter does for Gemma 4. */
+function sizesKeys({ layerSizes, perLayerWidth, layers, maxContext }: DecoderConfig): Record<string, unknown> {
+  if (!layerSizes) return {};
+  const types = layers(maxContext);
+  const windows = types.map(({ window }) => window);
+  const sliding = types.find(({ window }) => window !== undefined)?.rope;
+  const sizeOf = (sliding: boolean): number | undefined =>
+    layerSizes.find((_one, n) => (windows[n] !== undefined) === sliding)?.headDim;
+  const [full, swa] = [sizeOf(false), sizeOf(true) ?? sizeOf(false)];
+  const list = (key: 'numKvHeads' | 'intermediateSize'): number | number[] => {
+    const all = layerSizes.map((one) => one[key]);
+    return all.every((one) => one === all[0]) ? all[0]! : all;
+  };
+  return {
+    feed_forward_length: list('intermediateSize'),
+    embedding_length_per_layer_input: perLayerWidth,
+    'attention.head_count_kv': list('numKvHeads'),
+    'attention.key_length': full,
+    'attention.value_length': full,
+    'attention.key_length_swa': swa,
+    'attention.value_length_swa': swa,
+    'rope.dimension_count_swa': sliding ? (sliding.rotaryDim ?? sliding.headDim) : swa,
+    'attention.shared_kv_layers': layerSizes.filter(({ sharesWith }) => sharesWith !== undefined).length,
+    'attention.sliding_window_pattern': windows.map((one) => one !== undefined),
+  };
+}
 
 function recurrentKeys({ recurrent }: DecoderConfig): Record<string, unknown> {
-  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'gguf', DELTA_UNWRITTEN);
+  if (recurrent && recurrent.kind !== 'conv') fail('UNSUPPORTED', 'gguf', UNWRITTEN[recurrent.kind]);
   return recurrent ? { 'shortconv.l_cache': recurrent.width } : {};
 }
 
@@ -89,7 +124,7 @@ function windowKeys({ layers, maxContext }: DecoderConfig, explicit: boolean): R
   if (window === undefined) return {};
   return {
     'attention.sliding_window': window,
-    'attention.sliding_window_pattern': explicit ? windows.map((one) => one !== undefined) : undefined,
+    ...(explicit && { 'attention.sliding_window_pattern': windows.map((one) => one !== undefined) }),
   };
 }
 
@@ -108,8 +143,8 @@ function expertKeys({ count, used, width, sharedWidth, route, layers }: ExpertCo
   return {
     ...common,
     expert_feed_forward_length: width,
+    interleave_moe_layer_step: fields?.step && stepOf(layers),
     ...(deepseek && {
-      interleave_moe_layer_step: fields?.step && stepOf(layers),
       expert_shared_count: sharedWidth / width,
       expert_weights_scale: route.scale ?? 1,
       expert_weights_norm: route.normalize === true,
@@ -146,6 +181,9 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
     final_logit_softcapping: logitSoftcap,
   }),
   gemma3: ({ logitSoftcap }) => ({ final_logit_softcapping: logitSoftcap }),
+  gemma4: ({ logitSoftcap }) => ({ final_logit_softcapping: logitSoftcap }),
+  // llama.cpp has them in its code. 0 means no chunks, and no temperature.
+  llama4: ({ chunk }) => ({ 'attention.sliding_window': chunk === undefined ? 0 : undefined }),
   granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({
     'attention.scale': attentionScale,
     embedding_scale: embeddingScale,
@@ -158,6 +196,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
     logit_scale: 1 / logitScale,
   }),
   cohere: ({ logitScale }) => ({ logit_scale: logitScale }),
+  falcon: () => ({}),
   temperature: ({ temperature, family }) => ({
     'attention.temperature_scale': temperature?.scale,
     'attention.temperature_length': family.latent ? temperature?.context : undefined,
@@ -185,7 +224,7 @@ function ropeKeys(config: DecoderConfig, explicit: boolean) {
     const options = { architecture, layerType, context: config.maxContext };
     for (const [key, value] of Object.entries(convertRope(rope, 'gguf', options).arguments)) {
       // The sizes of heads are written elsewhere: in latent attention the rotated part has other sizes.
-      if (key === 'general.architecture' || key.endsWith('.key_length')) continue;
+      if (key === 'general.architecture' || /\.key_length(_swa)?$/.test(key)) continue;
       if (key.endsWith('.weight')) factors.set(key, Float32Array.from(value as number[]));
       // If full and sliding layers differ in a key, the full layers decide. Reading back tells whether that is right.
       else if (layerType === 'full_attention' || !keys.has(key)) keys.set(key, value);
@@ -253,7 +292,8 @@ function sameRope(a: RopeSpec, b: RopeSpec): boolean {
   const sections = ({ axes }: RopeSpec): string => [...(axes?.sections ?? []), 0].slice(0, 4).join();
   if (sections(a) !== sections(b)) return false;
   const [one, two] = [frequenciesOf(a), frequenciesOf(b)];
-  const near = (x: number, y: number): boolean => Math.abs(x - y) <= 1e-5 * Math.max(Math.abs(x), Math.abs(y));
+  // The factor 1e30 of a GGUF stops a pair at every position that there is.
+  const near = (x: number, y: number): boolean => Math.abs(x - y) <= 1e-5 * Math.max(Math.abs(x), Math.abs(y), 1e-15);
   return near(one.attentionFactor, two.attentionFactor) && one.invFreq.every((x, j) => near(x, two.invFreq[j]!));
 }
 

@@ -6,10 +6,10 @@
  * @see huggingface/transformers@v5.18.0 src/transformers/models/NAME/configuration_NAME.py
  */
 import { convertRope } from '@ropewalk/dialects';
-import { frequenciesOf, RopewalkError } from 'ropewalk';
+import { frequenciesOf, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countField } from './config.js';
-import { DELTA_UNWRITTEN, stepOf } from './config-gguf.js';
+import { ENCODER_UNWRITTEN, stepOf, UNWRITTEN } from './config-gguf.js';
 import { type Activation, type BiasGroup, FAMILIES, type Family } from './families.js';
 import type { DecoderConfig, ExpertConfig, LayerConfig } from './types.js';
 
@@ -41,11 +41,12 @@ const CLASSES: Readonly<Record<string, string>> = {
 };
 const EPS: Readonly<Record<string, string>> = { starcoder2: 'norm_epsilon', lfm2: 'norm_eps', lfm2_moe: 'norm_eps' };
 /** The families whose classes choose sliding layers if layer_types does not. */
-const SLIDES = ['gemma2', 'gemma3', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4', 'exaone_moe'];
+const SLIDES = ['llama4', 'gemma2', 'gemma3', 'gemma4', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4', 'exaone_moe'];
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   silu: 'silu',
   gelu: 'gelu',
   'gelu-tanh': 'gelu_pytorch_tanh',
+  relu2: 'relu2',
 };
 
 /**
@@ -58,7 +59,7 @@ export function familyNameOf(config: DecoderConfig): string {
   if (family.gguf === 'deepseek2') return experts?.route.gate === 'sigmoid' ? 'deepseek_v3' : 'deepseek_v2';
   if (family.gguf === 'granitemoe' && experts!.sharedWidth > 0) return 'granitemoeshared';
   const slides = config.layers(config.maxContext).some(({ window }) => window !== undefined);
-  const names = Object.entries(FAMILIES).filter(([, row]) => row === family);
+  const names = Object.entries(FAMILIES).filter(([, row]) => row === family || row.withoutExperts === family);
   return (slides ? names.at(-1) : names[0])![0];
 }
 
@@ -68,17 +69,18 @@ export function familyNameOf(config: DecoderConfig): string {
  * @param notes - takes a sentence for a setting that transformers' class has no fields for
  */
 export function configToJson(config: DecoderConfig, names: ConfigNames, notes: string[]): Json {
+  if (config.bidirectional) fail('UNSUPPORTED', 'config.json', ENCODER_UNWRITTEN);
   const { family, latent, experts } = config;
   const name = familyNameOf(config);
   const eps = { layer: 'layer_norm_eps', 'layer-without-bias': 'layer_norm_eps', rms: 'rms_norm_eps' } as const;
   const [eos] = config.eosTokens;
   return plain({
     architectures: [`${classOf(name)}${/_vl(_moe)?$/.test(name) ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
-    // This is transformers' name of Gemma 3 without images.
-    model_type: name === 'gemma3' ? 'gemma3_text' : name,
+    // These are transformers' names of models without images.
+    model_type: /^(gemma[34]|llama4)$/.test(name) ? `${name}_text` : name,
     vocab_size: config.vocabSize,
     hidden_size: config.hiddenSize,
-    intermediate_size: config.intermediateSize,
+    [family.width ?? 'intermediate_size']: config.intermediateSize,
     num_hidden_layers: config.numLayers,
     num_attention_heads: config.numHeads,
     num_key_value_heads: config.numKvHeads,
@@ -88,6 +90,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
     hidden_activation: /^gemma\d/.test(family.multipliers ?? '') ? ACTIVATIONS[config.activation] : undefined,
     [EPS[name] ?? eps[family.norm ?? 'rms']]: decimal(config.normEps),
     ...recurrentOf(config),
+    ...sizesOf(config),
     tie_word_embeddings: config.tiedHead,
     ...biasesOf(family, names),
     ...(family.qkNormFlag && { [family.qkNormFlag]: config.qkNorm }),
@@ -105,6 +108,15 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
     pad_token_id: names.padToken,
     torch_dtype: 'float32',
   });
+}
+
+/** The fields that transformers' classes take as floats only, or as either kind of number. */
+const FLOATS =
+  /"(\w+_softcapping|logit_scale|logits_scaling|\w+_multiplier|rout(?:ed|er)_scaling_factor|\w*_eps)": (-?\d+)(?=[,\n])/g;
+
+/** Writes config.json as text: these fields have a point, also in whole numbers. */
+export function configText(config: Json): string {
+  return `${JSON.stringify(config, null, 2)}\n`.replace(FLOATS, '"$1": $2.0');
 }
 
 const plain = (fields: Json): Json =>
@@ -130,8 +142,30 @@ function biasesOf({ biases = {} }: Family, { hasBias }: ConfigNames): Json {
 
 /** Writes the sizes of layers without attention. LFM2's widths are written as they are. */
 function recurrentOf({ recurrent }: DecoderConfig): Json {
-  if (recurrent?.kind === 'delta') fail('UNSUPPORTED', 'config.json', DELTA_UNWRITTEN);
+  if (recurrent && recurrent.kind !== 'conv') fail('UNSUPPORTED', 'config.json', UNWRITTEN[recurrent.kind]);
   return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
+}
+
+/** Writes the sizes of Gemma 4's layers. Full layers have theirs in fields of their own. */
+function sizesOf({ layerSizes, layers, maxContext, perLayerWidth, vocabSize, experts }: DecoderConfig): Json {
+  if (!layerSizes) return {};
+  const types = layers(maxContext).map(typeOf);
+  const shared = layerSizes.filter(({ sharesWith }) => sharesWith !== undefined);
+  const full = layerSizes[types.indexOf('full_attention')]!;
+  const sliding = layerSizes[Math.max(0, types.indexOf('sliding_attention'))]!;
+  return {
+    num_key_value_heads: sliding.numKvHeads,
+    num_global_key_value_heads: full.numKvHeads === sliding.numKvHeads ? null : full.numKvHeads,
+    head_dim: sliding.headDim,
+    global_head_dim: full.headDim,
+    intermediate_size: layerSizes[0]!.intermediateSize,
+    use_double_wide_mlp: shared.some((one) => one.intermediateSize !== layerSizes[0]!.intermediateSize),
+    num_kv_shared_layers: shared.length,
+    attention_k_eq_v: layerSizes.some(({ valuesAreKeys }) => valuesAreKeys),
+    hidden_size_per_layer_input: perLayerWidth,
+    vocab_size_per_layer_input: vocabSize,
+    enable_moe_block: experts !== undefined,
+  };
 }
 
 function expertsOf(experts: ExpertConfig, family: Family): Json {
@@ -159,6 +193,7 @@ function expertsOf(experts: ExpertConfig, family: Family): Json {
       decoder_sparse_step: 1,
       mlp_only_layers: [...layers.keys()].filter((layer) => !layers[layer]),
       norm_topk_prob: route.normalize,
+      ...(named.step && { [named.step]: stepOf(layers) }),
     };
   return {
     ...common,
@@ -178,9 +213,19 @@ function expertsOf(experts: ExpertConfig, family: Family): Json {
 /** Writes the scales and caps of each {@link Family.multipliers}. */
 const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', (config: DecoderConfig) => Json>> = {
   none: () => ({}),
+  falcon: () => ({}),
   gemma: () => ({}),
   gemma2: gemma,
   gemma3: gemma,
+  llama4: ({ chunk, temperature }) => ({
+    attention_chunk_size: chunk ?? null,
+    attn_temperature_tuning: temperature !== undefined,
+    attn_scale: temperature && decimal(temperature.scale),
+    floor_scale: temperature?.context,
+  }),
+  gemma4: ({ logitSoftcap }) => ({
+    final_logit_softcapping: logitSoftcap === undefined ? null : decimal(logitSoftcap),
+  }),
   granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({
     attention_multiplier: decimal(attentionScale),
     embedding_multiplier: decimal(embeddingScale),
@@ -214,7 +259,8 @@ function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   const window = layers.find((layer) => layer.window !== undefined)?.window;
   const fields: Json = { sliding_window: window ?? null };
   if (window !== undefined || SLIDES.includes(name) || config.recurrent) fields.layer_types = layers.map(typeOf);
-  if (name === 'smollm3') fields.no_rope_layers = layers.map(({ rope }) => Number(rope !== undefined));
+  if (name === 'smollm3' || name === 'llama4')
+    fields.no_rope_layers = layers.map(({ rope }) => Number(rope !== undefined));
   try {
     return { ...fields, ...ropeFields(config, name, layers) };
   } catch (error) {
@@ -225,8 +271,8 @@ function layersOf(config: DecoderConfig, name: string, notes: string[]): Json {
   }
 }
 
-const typeOf = ({ window, recurrent }: LayerConfig): string =>
-  recurrent ? 'conv' : window === undefined ? 'full_attention' : 'sliding_attention';
+const typeOf = ({ window, recurrent, chunk }: LayerConfig): string =>
+  recurrent ? 'conv' : chunk ? 'chunked_attention' : window === undefined ? 'full_attention' : 'sliding_attention';
 
 /** @throws {RopewalkError} UNSUPPORTED for a RoPE that the class has no fields for */
 function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerConfig[]): Json {
@@ -239,8 +285,9 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
     if (!rope || types.includes(layerType)) continue;
     done.set(rope, [...types, layerType]);
     const options = { modelType: name, layerType, context: config.maxContext };
-    const written = convertRope(rope, 'huggingface', options).arguments.config as Json;
-    const own = written.rope_parameters as Json;
+    const written = convertRope(withStillPairs(rope), 'huggingface', options).arguments.config as Json;
+    const all = written.rope_parameters as Json;
+    const own = layerType in all ? { [layerType]: all[layerType] } : all;
     const before = fields.rope_parameters as Json | undefined;
     const differs = before && !(layerType in own) && JSON.stringify(before) !== JSON.stringify(own);
     if (written.model_type !== name || differs) fail('UNSUPPORTED', 'rope_parameters', `${name} has no such RoPE`);
@@ -250,16 +297,22 @@ function ropeFields(config: DecoderConfig, name: string, layers: readonly LayerC
   }
   if (
     layers.some(({ rope, recurrent }) => !rope && !recurrent) &&
-    !['smollm3', 'cohere2', 'exaone4', 'exaone_moe'].includes(name)
+    !['smollm3', 'llama4', 'cohere2', 'exaone4', 'exaone_moe'].includes(name)
   )
     fail('UNSUPPORTED', 'rope_parameters', `all layers of ${name} rotate`);
   const own = { ...(fields.rope_parameters as Json | undefined), ...latentScaleOf(config) };
   return { ...fields, rope_parameters: { ...own, ...temperatureOf(config, own.original_max_position_embeddings) } };
 }
 
+/** Says proportional for a RoPE whose last pairs have a factor that stops them, as in GGUF files of Gemma 4. */
+function withStillPairs(rope: RopeSpec): RopeSpec {
+  const rotatedPairs = frequenciesOf(rope).invFreq.findIndex((frequency) => frequency < 1e-20);
+  return rotatedPairs < 1 ? rope : { ...rope, freqFactors: undefined, scaling: { kind: 'proportional', rotatedPairs } };
+}
+
 /** Writes the factor of q at later positions. Its length must be that of YaRN. */
 function temperatureOf({ temperature }: DecoderConfig, original: unknown): Json {
-  if (!temperature) return {};
+  if (!temperature || temperature.still) return {};
   const { scale, context } = temperature;
   if (original !== undefined && original !== context)
     fail('UNSUPPORTED', 'rope_parameters', `the factor of q and YaRN have one length, not ${context} and ${original}`);

@@ -22,7 +22,15 @@ import {
   OTHER_STEPS,
 } from './families.js';
 import { packingOf } from './packed.js';
-import type { DecoderConfig, DeltaConfig, ExpertConfig, LatentConfig, RecurrentConfig } from './types.js';
+import type {
+  DecoderConfig,
+  DeltaConfig,
+  ExpertConfig,
+  LatentConfig,
+  LayerSizes,
+  RecurrentConfig,
+  StateSpaceConfig,
+} from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
 const MAX_LAYERS = 10000;
@@ -34,33 +42,39 @@ const MAX_HEADS = 2 ** 16;
 const MAX_EXPERTS = 2 ** 16;
 /** The layer types of `layer_types` in config.json. */
 const [FULL, SLIDING] = ['full_attention', 'sliding_attention'];
+/** HuggingFace's type of layers in chunks, and that of GGUF. */
+const CHUNKED = ['chunked_attention', SLIDING];
 /** The types of layers without attention: HuggingFace's, and that of GGUF. */
 const RECURRENT: Readonly<Record<RecurrentConfig['kind'], readonly (string | undefined)[]>> = {
   conv: ['conv', 'recurrent'],
   delta: ['linear_attention', 'recurrent'],
+  ssm: ['linear_attention', 'mamba', 'recurrent'],
 };
 const NO_SUCH_STEP = 'This decoder does not compute that step: convert the model, or take another one.';
 
 /** Reads a number that may be a list with the same number for every layer. */
 type PerLayer = (key: string) => number | undefined;
 /** Returns the RoPE of every layer, for a session of `context` tokens. */
-type RopeReader = (context: number) => ModelRope;
+type RopeReader = (context: number) => Pick<ModelRope, 'layers' | 'notes'>;
 
 /** Scales and caps of a model that are not Llama's. */
 type Multipliers = {
-  readonly [F in keyof DecoderConfig as F extends `${string}Scale` | `${string}Softcap` | 'temperature'
+  readonly [F in keyof DecoderConfig as F extends `${string}Scale` | `${string}Softcap` | 'branchScales' | 'temperature'
     ? F
     : never]?: DecoderConfig[F];
 };
 /** The sizes from which multipliers are computed. */
 type Sizes = Pick<DecoderConfig, 'numLayers' | 'hiddenSize' | 'numHeads' | 'headDim'>;
+/** The sizes of a layer but for its heads, whose size its RoPE has. */
+type LayerShare = Omit<LayerSizes, 'headDim' | 'valueDim'>;
 
 /**
  * Reads config.json. End tokens of generation_config.json, if there is one, replace its own.
  *
  * @throws {RopewalkError} FORMAT for a field that is missing or malformed; UNSUPPORTED for what is not computed here
  */
-export function configFromJson(json: unknown, generation?: unknown, where = 'config.json'): DecoderConfig {
+export function configFromJson(given: unknown, generation?: unknown, where = 'config.json'): DecoderConfig {
+  const json = renamed(given);
   const outer: Fields = new Fields(json, where);
   // Models for images and text keep the language model in text_config.
   const fields: Fields = outer.optionalObject('text_config') ?? outer;
@@ -68,24 +82,36 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
   const name = architecture.replace(/_text$/, '');
   const found = Object.hasOwn(FAMILIES, name) ? FAMILIES[name]! : undefined;
   if (!found) return refuseArchitecture(fields, 'model_type', architecture, Object.keys(FAMILIES));
-  const family = found.withoutExperts && fields.raw(countField(found)) === 0 ? found.withoutExperts : found;
+  const blocks = found.singleBlocks && blocksOf(fields);
+  const dense = blocks
+    ? !blocks.includes('moe')
+    : found.experts?.beside
+      ? !fields.optionalFlag('enable_moe_block')
+      : fields.raw(countField(found)) === 0;
+  const hybrid =
+    (fields.raw('use_bidirectional_attention') === true ? found.whenBidirectional : undefined) ??
+    ((dense && found.withoutExperts) || found);
+  const family = (!hasStates(fields) && hybrid.withoutStates) || hybrid;
+  const windowKey = fields.has('local_attention') ? 'local_attention' : 'sliding_window';
   refuseSteps(fields, OTHER_STEPS, '', [...(family.reads ?? []), ...(family.experts ? EXPERT_COUNTS : [])]);
   for (const one of [fields, outer]) {
     const quantized = one.optionalObject('quantization_config');
     if (quantized) packingOf(quantized, family.quantMethod);
   }
 
-  const numLayers = fields.integer('num_hidden_layers', 1, MAX_LAYERS);
+  const numLayers = blocks?.length ?? fields.integer('num_hidden_layers', 1, MAX_LAYERS);
   const hiddenSize = fields.integer('hidden_size', 1, MAX_WIDTH);
   const numHeads = orDefault(fields, 'num_attention_heads', family.numHeads);
   const latent = family.latent ? latentFromJson(fields) : undefined;
   const flag = fields.optionalFlag('use_parallel_residual') ?? family.gguf === 'gptneox';
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon', 'norm_eps'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
-  const experts = family.experts && expertsFromJson(fields, family, numLayers);
+  const experts = family.experts && expertsFromJson(fields, family, numLayers, blocks);
   const hasKv = !latent && family.qkvRows !== 'by-head';
   const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
-  return finish(fields, (context) => huggingface.ropeFromConfig(json, { where, context }), {
+  const ropes: RopeReader = (context) =>
+    blocks ? withoutRope(blocks) : huggingface.ropeFromConfig(json, { where, context });
+  return finish(fields, ropes, {
     numLayers,
     furtherLayers: 0,
     hiddenSize,
@@ -98,27 +124,84 @@ export function configFromJson(json: unknown, generation?: unknown, where = 'con
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
-    intermediateSize: denseWidth(experts, () => feedForwardWidth(fields, family.width)),
+    intermediateSize: denseWidth(family, experts, () => feedForwardWidth(fields, family.width)),
     activation: activationOf(fields, family),
     normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
     tiedHead:
+      family.encoder ??
       (family.recurrent === 'conv' ? fields.optionalFlag('tie_embedding') : undefined) ??
       outer.optionalFlag('tie_word_embeddings') ??
       fields.optionalFlag('tie_word_embeddings') ??
       family.tied ??
       false,
     biases: biasesFromJson(fields, family),
-    qkNorm: family.qkNormFlag ? fields.flag(family.qkNormFlag) : family.qkNorm !== undefined,
+    qkNorm: family.qkNormFlag
+      ? (fields.optionalFlag(family.qkNormFlag) ?? family.qkNorm === 'rotated')
+      : family.qkNorm !== undefined,
+    chunk: family.chunked ? chunkFromJson(fields) : undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
+    bidirectional: family.encoder === true || fields.raw('is_causal') === false,
+    tokenTypes: family.tokenTypes ? fields.integer('type_vocab_size', 1, MAX_WIDTH) : 0,
+    bothSides: family.bothSides && sideOf(fields.optionalInteger(windowKey, 1) ?? family.bothSides),
     latent,
     experts,
-    recurrent: recurrentFromJson(fields, family),
+    recurrent: recurrentFromJson(fields, family, hiddenSize),
+    perLayerWidth: name === 'gemma4' ? (fields.optionalInteger('hidden_size_per_layer_input', 0, MAX_WIDTH) ?? 256) : 0,
+    sizesOf: (layers, common) => sizesFromJson(fields, layers, common),
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
     windowSaidBy: 'layer_types, sliding_window and use_sliding_window',
   });
+}
+
+/** Gives fields transformers' names, where the file has others. */
+function renamed(json: unknown): unknown {
+  const { model_type: type } = (json ?? {}) as { readonly model_type?: unknown };
+  const aliases = typeof type === 'string' && Object.hasOwn(FAMILIES, type) ? FAMILIES[type]!.aliases : undefined;
+  if (!aliases) return json;
+  const entries = Object.entries(json as object);
+  return Object.fromEntries([...entries.map(([key, value]) => [aliases[key] ?? key, value] as const), ...entries]);
+}
+
+/** Counts the tokens that a token sees on one side, itself included, if it sees half of `size` on each. */
+const sideOf = (size: number): number => Math.floor(size / 2) + 1;
+
+/** The types of layers that are one block. */
+const BLOCKS = { attention: FULL, mamba: 'mamba', mlp: 'mlp', moe: 'moe' } as const;
+const PATTERN: Readonly<Record<string, string>> = { M: 'mamba', '*': FULL, '-': 'mlp', E: 'moe' };
+
+/** Lists the layers of a model whose layers are one block. Older files have a letter for each. */
+function blocksOf(fields: Fields): readonly string[] {
+  const [key, old] = ['layer_types', 'hybrid_override_pattern'];
+  const given: readonly unknown[] | undefined =
+    fields.optionalList(key) ??
+    fields
+      .optionalText(old)
+      ?.split('')
+      .map((letter) => PATTERN[letter]);
+  const types = given?.map((type) => (type === 'attention' ? FULL : type === 'linear_attention' ? 'mamba' : type));
+  if (types && types.length > 0 && types.length <= MAX_LAYERS && types.every(isBlock)) return types;
+  return fields.refuse(
+    'FORMAT',
+    given ? (fields.has(key) ? key : old) : key,
+    'a list of layers: mamba, attention, mlp or moe',
+  );
+}
+
+const isBlock = (type: unknown): type is string => Object.values<unknown>(BLOCKS).includes(type);
+
+/** The layers of a model that does not rotate. */
+function withoutRope(types: readonly string[]): ReturnType<RopeReader> {
+  const layers = types.map((layerType, layer) => ({ layer, layerType, window: undefined, rope: undefined }));
+  return { layers, notes: [] };
+}
+
+/** Whether some layers have a state, as all have that say nothing. */
+function hasStates(fields: Fields): boolean {
+  const types = fields.optionalList('layer_types');
+  return types === undefined || types.some((type) => RECURRENT.ssm.includes(type as string));
 }
 
 /** Reads the width of dense blocks. LFM2's files may have a number from which it is computed. */
@@ -127,10 +210,7 @@ function feedForwardWidth(fields: Fields, key = 'intermediate_size'): number {
   if (!(fields.optionalFlag('block_auto_adjust_ff_dim') ?? fields.optionalText('model_type') === 'lfm2')) return width;
   width = Math.floor((2 * width) / 3);
   // null leaves the width as it is.
-  const multiplier =
-    fields.raw('block_ffn_dim_multiplier') === null
-      ? undefined
-      : (fields.optionalPositive('block_ffn_dim_multiplier') ?? 1);
+  const multiplier = orNull(fields, 'block_ffn_dim_multiplier', 1, (key) => fields.optionalPositive(key));
   if (multiplier === undefined) return width;
   const multiple = fields.optionalInteger('block_multiple_of', 1, MAX_WIDTH) ?? 256;
   return multiple * Math.ceil(Math.floor(multiplier * width) / multiple);
@@ -139,6 +219,16 @@ function feedForwardWidth(fields: Fields, key = 'intermediate_size'): number {
 /** Reads a size. Without the family's default the field must be there. */
 function orDefault(fields: Fields, key: string, missing: number | undefined): number {
   return missing !== undefined && !fields.has(key) ? missing : fields.integer(key, 1, MAX_WIDTH);
+}
+
+/** Reads a field that has a default, and for which null means none. */
+function orNull(
+  fields: Fields,
+  key: string,
+  missing: number,
+  read: (key: string) => number | undefined,
+): number | undefined {
+  return read(key) ?? (fields.keys().includes(key) ? undefined : missing);
 }
 
 /** Reads a number, or a list of numbers. */
@@ -162,6 +252,7 @@ function activationOf(fields: Fields, family: Family): Activation {
   const key = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
   const name = fields.optionalText(key);
   if (name === undefined) return family.activation ?? 'silu';
+  if (name === 'relu2' && family.activation === name) return name;
   if (Object.hasOwn(ACTIVATIONS, name)) return ACTIVATIONS[name]!;
   return fields.refuse('UNSUPPORTED', key, Object.keys(ACTIVATIONS).join(', '), NO_SUCH_STEP);
 }
@@ -172,7 +263,21 @@ function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases']
     if (rule === undefined || rule === 'always') return rule !== undefined;
     return fields.optionalFlag(rule[0]) ?? rule[1];
   };
-  return { qkv: one('qkv'), output: one('output'), mlp: one('mlp'), conv: one('conv') };
+  return {
+    qkv: one('qkv'),
+    output: one('output'),
+    mlp: one('mlp'),
+    conv: one('conv'),
+    ssmIn: one('ssmIn'),
+    ssmOut: one('ssmOut'),
+  };
+}
+
+/** The chunk of Llama 4, and the tokens after which its temperature grows. llama.cpp has no keys for them. */
+const LLAMA4_CHUNK = 8192;
+
+function chunkFromJson(fields: Fields): number | undefined {
+  return orNull(fields, 'attention_chunk_size', LLAMA4_CHUNK, (key) => fields.optionalInteger(key, 1));
 }
 
 function latentFromJson(fields: Fields): LatentConfig {
@@ -185,10 +290,12 @@ function latentFromJson(fields: Fields): LatentConfig {
   };
 }
 
-function recurrentFromJson(fields: Fields, { recurrent: kind }: Family): RecurrentConfig | undefined {
+function recurrentFromJson(fields: Fields, family: Family, hiddenSize: number): RecurrentConfig | undefined {
+  const { recurrent: kind } = family;
   const size = (key: string, missing: number): number => fields.optionalInteger(key, 1, MAX_HEADS) ?? missing;
   if (kind === undefined) return undefined;
   if (kind === 'conv') return { kind, width: size('conv_L_cache', 3) };
+  if (kind === 'ssm') return stateSpaceFromJson(fields, family, hiddenSize);
   return checkDelta(fields, {
     kind,
     width: size('linear_conv_kernel_dim', 4),
@@ -197,6 +304,82 @@ function recurrentFromJson(fields: Fields, { recurrent: kind }: Family): Recurre
     keyDim: size('linear_key_head_dim', 128),
     valueDim: size('linear_value_head_dim', 128),
     tiled: false,
+  });
+}
+
+/** Reads state spaces. Those of Falcon-H1 may have no norm, and have a width of their own. */
+function stateSpaceFromJson(
+  fields: Fields,
+  { stateBeside, singleBlocks }: Family,
+  hiddenSize: number,
+): StateSpaceConfig {
+  const size = (key: string, missing: number): number => fields.optionalInteger(key, 1, MAX_WIDTH) ?? missing;
+  const heads = size('mamba_n_heads', 128);
+  const given = stateBeside && orNull(fields, 'mamba_d_ssm', 1024, (key) => fields.optionalInteger(key, 1, MAX_WIDTH));
+  const inner = given ?? size('mamba_expand', 2) * hiddenSize;
+  const norm = !stateBeside || fields.flag('mamba_rms_norm');
+  const before = stateBeside && (fields.optionalFlag('mamba_norm_before_gate') ?? true);
+  const ofHead =
+    fields.raw('mamba_d_head') === 'auto' ? undefined : fields.optionalInteger('mamba_d_head', 1, MAX_WIDTH);
+  return checkStateSpace(fields, {
+    kind: 'ssm',
+    width: size('mamba_d_conv', 4),
+    groups: size('mamba_n_groups', singleBlocks ? 8 : 1),
+    heads,
+    stateDim: size('mamba_d_state', singleBlocks ? 128 : 256),
+    headDim: ofHead ?? (singleBlocks ? 64 : inner / heads),
+    // transformers reads the lower one only, and not in steps with a cache, and llama.cpp has none.
+    limits: singleBlocks ? [fields.optionalNumber('time_step_min') ?? 0.001, Infinity] : limitsOf(fields),
+    norm: norm ? (before ? 'before-gate' : 'after-gate') : undefined,
+  });
+}
+
+/** Reads the limits of time steps. transformers 5 writes an infinity as an object. */
+function limitsOf(fields: Fields): StateSpaceConfig['limits'] {
+  const key = 'time_step_limit';
+  const [min = 0, max = Number.POSITIVE_INFINITY, ...more] = (fields.optionalList(key) ?? []).map((one) =>
+    (one as { __float__?: unknown } | null)?.__float__ === 'Infinity' ? Number.POSITIVE_INFINITY : one,
+  );
+  if (more.length === 0 && typeof min === 'number' && typeof max === 'number' && min >= 0 && min <= 1 && max >= min)
+    return [min, max];
+  return fields.refuse('FORMAT', key, 'two numbers [min, max] with 0 <= min <= 1 and max >= min');
+}
+
+function checkStateSpace(fields: Fields, space: StateSpaceConfig): StateSpaceConfig {
+  const { groups, heads, headDim } = space;
+  if (!Number.isInteger(headDim))
+    refuse(
+      'FORMAT',
+      `${fields.where}: the inner size of state spaces`,
+      `a multiple of the ${heads} heads`,
+      headDim * heads,
+    );
+  if (heads % groups !== 0)
+    refuse('FORMAT', `${fields.where}: heads of state spaces`, `a multiple of the ${groups} groups`, heads);
+  return space;
+}
+
+/** Reads what differs between the layers of Gemma 4. */
+function sizesFromJson(fields: Fields, layers: ModelRope['layers'], common: LayerShare): LayerShare[] {
+  const { numKvHeads, intermediateSize } = common;
+  const equal = fields.optionalFlag('attention_k_eq_v') ?? false;
+  const global = equal ? fields.optionalInteger('num_global_key_value_heads', 1, MAX_WIDTH) : undefined;
+  const own = fields.optionalObject('per_layer_config');
+  const first = layers.length - (fields.optionalInteger('num_kv_shared_layers', 0, layers.length - 1) ?? 0);
+  const wide = fields.optionalFlag('use_double_wide_mlp') ?? false;
+  return layers.map(({ layerType }, n) => {
+    const full = layerType === FULL;
+    const shares = n >= first;
+    const sharesWith = shares ? layers.slice(0, first).findLastIndex((one) => one.layerType === layerType) : undefined;
+    if (sharesWith === -1)
+      fields.refuse('FORMAT', 'num_kv_shared_layers', `a layer of ${layerType} before the layers that share its keys`);
+    const said = own?.optionalObject(String(n))?.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
+    return {
+      numKvHeads: said ?? (full && !own ? global : undefined) ?? numKvHeads,
+      intermediateSize: intermediateSize * (wide && shares ? 2 : 1),
+      sharesWith,
+      valuesAreKeys: equal && full && !shares,
+    };
   });
 }
 
@@ -215,7 +398,12 @@ export function countField({ reads = [] }: Family): string {
   return reads.find((key) => EXPERT_COUNTS.includes(key)) ?? 'num_experts';
 }
 
-function expertsFromJson(fields: Fields, family: Family, numLayers: number): ExpertConfig {
+function expertsFromJson(
+  fields: Fields,
+  family: Family,
+  numLayers: number,
+  blocks: readonly string[] | undefined,
+): ExpertConfig {
   const { gguf: kind, experts } = family;
   const rules = experts!;
   const { deepseek, fields: named = {} } = rules;
@@ -235,15 +423,18 @@ function expertsFromJson(fields: Fields, family: Family, numLayers: number): Exp
   const last = (named.last === undefined ? undefined : fields.optionalInteger(named.last, -1)) ?? -1;
   const without = fields.optionalNumbers('mlp_only_layers') ?? [];
   const types = fields.optionalList('mlp_layer_types');
+  const listed = rules.scalesInput ? fields.optionalNumbers('moe_layers') : undefined;
   const sigmoid = fields.optionalText('scoring_func') === 'sigmoid' || rules.gate === 'sigmoid';
   const scale =
     deepseek || kind === 'lfm2moe' ? (fields.optionalNumber(named.scale ?? 'routed_scaling_factor') ?? 1) : 1;
   const usedKey = named.used ?? 'num_experts_per_tok';
+  if (rules.scalesInput && fields.raw(usedKey) !== 1) fields.refuse('UNSUPPORTED', usedKey, '1', NO_SUCH_STEP);
   return checkExperts(fields, usedKey, {
     count,
     used: sameInAllLayers(fields, usedKey, numLayers) ?? fields.integer(usedKey, 1, MAX_EXPERTS),
     width,
     sharedWidth: rules.shared ? shared : 0,
+    latent: family.singleBlocks && fields.optionalInteger('moe_latent_size', 1, MAX_WIDTH),
     route: {
       gate: sigmoid ? 'sigmoid' : rules.gate,
       normalize: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalize),
@@ -251,7 +442,9 @@ function expertsFromJson(fields: Fields, family: Family, numLayers: number): Exp
       groups: deepseek ? groupsFromJson(fields, sigmoid || kind !== 'deepseek2') : undefined,
     },
     layers: Array.from({ length: numLayers }, (_, n) => {
+      if (blocks) return blocks[n] === 'moe';
       if (types) return types[n] === 'sparse';
+      if (listed) return listed.includes(n);
       return n >= dense && (last === -1 || n <= last) && (n + from) % step === 0 && !without.includes(n);
     }),
   });
@@ -282,7 +475,11 @@ export function configFromGguf(
   const keys: Fields = new Fields(file.metadata, where);
   const a = keys.text('general.architecture');
   const hasExperts = (keys.optionalInteger(`${a}.expert_count`, 0, MAX_EXPERTS) ?? 0) > 0;
-  const families = Object.values(FAMILIES);
+  const families = Object.values(FAMILIES)
+    .flatMap((one) =>
+      [one, one.withoutExperts, one.whenBidirectional].flatMap((other) => [other, other?.withoutStates]),
+    )
+    .filter((one) => one !== undefined);
   const named = families.filter((one) => one.gguf === a);
   if (named.length === 0)
     return refuseArchitecture(keys, 'general.architecture', a, [...new Set(families.map((one) => one.gguf))]);
@@ -296,8 +493,11 @@ export function configFromGguf(
   const furtherLayers = keys.optionalInteger(`${a}.nextn_predict_layers`, 0, blocks - 1) ?? 0;
   const numLayers = blocks - furtherLayers;
   const perLayer: PerLayer = (key) => sameInAllLayers(keys, `${a}.${key}`, blocks);
+  const listed = (key: string): readonly number[] | undefined =>
+    family.sizesByLayer && Array.isArray(keys.raw(`${a}.${key}`)) ? listOf(keys, `${a}.${key}`, blocks) : undefined;
   // Layers without attention have 0.
   const kvHeads = (): number | undefined =>
+    listed('attention.head_count_kv')?.[0] ??
     sameInAllLayers(keys, `${a}.attention.head_count_kv`, blocks, family.recurrent !== undefined);
   const numHeads = perLayer('attention.head_count') ?? keys.integer(`${a}.attention.head_count`);
   const eos = tokenId(keys, 'tokenizer.ggml.eos_token_id');
@@ -308,15 +508,19 @@ export function configFromGguf(
   const split = keys.has(`${a}.attention.key_length_mla`) ? '_mla' : '';
   const headDim = keys.optionalInteger(`${a}.attention.key_length${split}`, 1, MAX_WIDTH);
   const feedForward = (): number =>
-    perLayer('feed_forward_length') ?? keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH);
+    listed('feed_forward_length')?.[0] ??
+    sameInAllLayers(keys, `${a}.feed_forward_length`, blocks, family.singleBlocks) ??
+    keys.integer(`${a}.feed_forward_length`, 1, MAX_WIDTH);
   const experts = family.experts && expertsFromGguf(keys, a, family, numLayers, { perLayer, feedForward, has });
   const eps = `${a}.attention.layer_norm_${family.norm ? '' : 'rms_'}epsilon`;
   const ropes: RopeReader = (context) =>
-    gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
+    family.singleBlocks
+      ? withoutRope(blocksFromGguf(keys, a, blocks))
+      : gguf.ropeFromGguf({ metadata: file.metadata, tensors: file.tensors, readTensor }, { where, context });
   // llama.cpp takes biases of q, k and v in every architecture, each where the file has it.
   const biases = (group: BiasGroup): boolean | 'stored' => {
     const rule = family.biases?.[group];
-    return (group !== 'qkv' && (rule === 'always' || rule?.[1] === true)) || 'stored';
+    return (group !== 'qkv' && group !== 'conv' && (rule === 'always' || rule?.[1] === true)) || 'stored';
   };
   const parallel = family.parallel;
   const flag = keys.optionalFlag(`${a}.use_parallel_residual`);
@@ -332,13 +536,26 @@ export function configFromGguf(
     numKvHeads: latent ? numHeads : (kvHeads() ?? numHeads),
     headDim: latent ? latent.nope + latent.rope : headDim,
     valueDim: keys.optionalInteger(`${a}.attention.value_length${split}`, 1, MAX_WIDTH),
-    intermediateSize: denseWidth(experts, feedForward),
+    intermediateSize: denseWidth(family, experts, feedForward),
     activation: family.activation ?? 'silu',
     normEps: epsOf(keys, eps),
     maxContext: keys.integer(`${a}.context_length`, 1, 2 ** 31),
     tiedHead: family.ggufHead ? family.ggufHead === 'tied' : !has('output.weight'),
-    biases: { qkv: biases('qkv'), output: biases('output'), mlp: biases('mlp'), conv: biases('conv') },
-    qkNorm: family.qkNormFlag ? has('blk.0.attn_q_norm.weight') : family.qkNorm !== undefined,
+    biases: {
+      qkv: biases('qkv'),
+      output: biases('output'),
+      mlp: biases('mlp'),
+      conv: biases('conv'),
+      ssmIn: biases('ssmIn'),
+      ssmOut: biases('ssmOut'),
+    },
+    qkNorm:
+      family.qkNorm === 'rotated'
+        ? experts?.count !== 128 // llama.cpp knows Maverick by it
+        : family.qkNormFlag
+          ? has('blk.0.attn_q_norm.weight')
+          : family.qkNorm !== undefined,
+    chunk: family.chunked && keys.raw(`${a}.attention.sliding_window`) !== 0 ? LLAMA4_CHUNK : undefined,
     // For families with one norm, llama.cpp decides by whether the file has a second one.
     parallel:
       parallel !== undefined &&
@@ -346,16 +563,36 @@ export function configFromGguf(
         (parallel.norms === 1
           ? !has('blk.0.ffn_norm.weight')
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
+    bidirectional: family.encoder === true || keys.optionalFlag(`${a}.attention.causal`) === false,
+    tokenTypes: shapeOf('token_types.weight')?.[1] ?? 0,
+    bothSides: family.bothSides && sideOf(keys.optionalInteger(`${a}.attention.sliding_window`) ?? family.bothSides),
     latent,
     experts,
-    recurrent: recurrentFromGguf(keys, a, family),
+    recurrent: recurrentFromGguf(keys, a, family, has),
+    perLayerWidth: family.layerEnd ? keys.integer(`${a}.embedding_length_per_layer_input`, 0, MAX_WIDTH) : 0,
+    sizesOf(layers, common) {
+      for (const one of ['', '_swa']) {
+        const size = keys.integer(`${a}.attention.key_length${one}`);
+        if (keys.integer(`${a}.attention.value_length${one}`) !== size)
+          keys.refuse('FORMAT', `${a}.attention.value_length${one}`, `${size}, as key_length${one}`);
+      }
+      const [kv, widths] = [listed('attention.head_count_kv'), listed('feed_forward_length')];
+      const first = numLayers - (keys.optionalInteger(`${a}.attention.shared_kv_layers`, 0, numLayers - 2) ?? 0);
+      return layers.map(({ window }, n) => ({
+        numKvHeads: kv?.[n] ?? common.numKvHeads,
+        intermediateSize: widths?.[n] ?? common.intermediateSize,
+        sharesWith: n < first ? undefined : first - (window === undefined ? 1 : 2),
+        valuesAreKeys: n < first && !has(`blk.${n}.attn_v.weight`) && !has(`blk.${n}.attn_qkv.weight`),
+      }));
+    },
     bosToken: tokenId(keys, 'tokenizer.ggml.bos_token_id'),
     eosTokens: eos === undefined ? [] : [eos],
     multipliersOf: (sizes) => (family.multipliers ? MULTIPLIERS[family.multipliers].gguf(keys, a, sizes) : {}),
     windowSaidBy: `${a}.attention.sliding_window`,
     notesOf: (layers) => {
       const ignored = GGUF_IGNORED.filter(([, readBy]) => !readBy.includes(family.multipliers)).map(([key]) => key);
-      if (layers.every(({ window }) => window === undefined)) ignored.push('attention.sliding_window');
+      if (!family.bothSides && layers.every(({ window }) => window === undefined))
+        ignored.push('attention.sliding_window');
       const notes = ignored
         .map((key) => `${a}.${key}`)
         .filter((key) => keys.has(key))
@@ -396,12 +633,24 @@ function recurrentFromGguf(
   keys: Fields,
   a: string,
   { recurrent: kind, ggufTiled }: Family,
+  has: (tensor: string) => boolean,
 ): RecurrentConfig | undefined {
   const size = (key: string, most = MAX_HEADS): number => keys.integer(`${a}.${key}`, 1, most);
   if (kind === undefined) return undefined;
   if (kind === 'conv') return { kind, width: size('shortconv.l_cache') };
   const heads = size('ssm.time_step_rank');
   const valueDim = size('ssm.inner_size', MAX_WIDTH) / heads;
+  if (kind === 'ssm')
+    return checkStateSpace(keys, {
+      kind,
+      width: size('ssm.conv_kernel'),
+      groups: size('ssm.group_count'),
+      heads,
+      stateDim: size('ssm.state_size'),
+      headDim: valueDim,
+      limits: [0, Number.POSITIVE_INFINITY],
+      norm: has('blk.0.ssm_norm.weight') ? 'after-gate' : undefined,
+    });
   if (!Number.isInteger(valueDim)) keys.refuse('FORMAT', `${a}.ssm.inner_size`, `a multiple of the ${heads} heads`);
   return checkDelta(keys, {
     kind,
@@ -412,6 +661,16 @@ function recurrentFromGguf(
     valueDim,
     tiled: ggufTiled === true,
   });
+}
+
+/** Lists the layers of a model whose layers are one block, by llama.cpp's rule. */
+function blocksFromGguf(keys: Fields, a: string, blocks: number): string[] {
+  const of = (key: string): readonly number[] => {
+    if (Array.isArray(keys.raw(`${a}.${key}`))) return listOf(keys, `${a}.${key}`, blocks);
+    return new Array<number>(blocks).fill(keys.integer(`${a}.${key}`, 0, MAX_WIDTH));
+  };
+  const [heads, widths] = [of('attention.head_count_kv'), of('feed_forward_length')];
+  return heads.map((count, n) => (widths[n]! > 0 ? BLOCKS.mlp : count > 0 ? FULL : BLOCKS.mamba));
 }
 
 function expertsFromGguf(
@@ -429,9 +688,16 @@ function expertsFromGguf(
   const own = keys.optionalInteger(`${a}.expert_shared_feed_forward_length`, 0, MAX_WIDTH) || undefined;
   const counted = (): number => (keys.optionalInteger(`${a}.expert_shared_count`, 0, MAX_EXPERTS) ?? 0) * width;
   const sharedWidth =
-    rules.shared === 'gated' ? (own ?? feedForward()) : rules.ggufShared === 'width' ? (own ?? 0) : counted();
+    rules.shared === 'gated'
+      ? (own ?? feedForward())
+      : rules.ggufShared === 'width'
+        ? (own ?? 0)
+        : rules.ggufShared
+          ? width
+          : counted();
   const gate = keys.optionalInteger(`${a}.expert_gating_func`, 0, 3) || undefined;
   if (gate === 3) keys.refuse('UNSUPPORTED', `${a}.expert_gating_func`, '1 (softmax) or 2 (sigmoid)', NO_SUCH_STEP);
+  if (rules.scalesInput && used !== 1) keys.refuse('UNSUPPORTED', `${a}.expert_used_count`, '1', NO_SUCH_STEP);
   const { deepseek } = rules;
   const count = keys.optionalInteger(`${a}.expert_group_count`, 0, MAX_EXPERTS) ?? 0;
   const scale = deepseek ? keys.optionalNumber(`${a}.expert_weights_scale`) || 1 : 1;
@@ -443,6 +709,7 @@ function expertsFromGguf(
     used,
     width,
     sharedWidth: rules.shared ? sharedWidth : 0,
+    latent: keys.optionalInteger(`${a}.moe_latent_size`, 0, MAX_WIDTH) || undefined,
     route: {
       gate: deepseek && gate ? (gate === 2 ? 'sigmoid' : 'softmax') : rules.gate,
       normalize: (deepseek ? keys.optionalFlag(`${a}.expert_weights_norm`) : undefined) ?? rules.normalize,
@@ -466,20 +733,24 @@ function checkExperts(fields: Fields, usedKey: string, experts: ExpertConfig): E
 }
 
 /** Reads the width of dense layers. Without any, it is the width of an expert. */
-function denseWidth(experts: ExpertConfig | undefined, read: () => number): number {
-  return experts?.layers.every((is) => is) ? experts.width : read();
+function denseWidth(family: Family, experts: ExpertConfig | undefined, read: () => number): number {
+  return !family.experts?.beside && experts?.layers.every((is) => is) ? experts.width : read();
 }
 
 /** Reads a number, or a list with the same number for every layer; undefined when the key is missing. */
 function sameInAllLayers(keys: Fields, key: string, numLayers: number, zeros = false): number | undefined {
   if (!Array.isArray(keys.raw(key))) return keys.optionalInteger(key, 1, MAX_WIDTH);
-  const list = keys.integers(key, 0, MAX_WIDTH);
-  if (list.length !== numLayers)
-    refuse('FORMAT', keys.path(key), `${numLayers} integers, one for each layer`, list.length);
+  const list = listOf(keys, key, numLayers);
   const some = list.find((n) => n !== 0);
   if (some === undefined || list.some((n) => n !== some && !(zeros && n === 0)))
     keys.refuse('UNSUPPORTED', key, 'the same number in all layers', 'Take another model.');
   return some;
+}
+
+function listOf(keys: Fields, key: string, numLayers: number): readonly number[] {
+  const list = keys.integers(key, 0, MAX_WIDTH);
+  if (list.length === numLayers) return list;
+  return refuse('FORMAT', keys.path(key), `${numLayers} integers, one for each layer`, list.length);
 }
 
 /** Reads the id of a token. 2^32 − 1, which is C's −1, means none. */
@@ -519,6 +790,23 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, Multiplie
       logitSoftcap: cap(keys, `${a}.final_logit_softcapping`, 0),
     }),
   },
+  gemma4: {
+    json: (fields, sizes) => gemma4(sizes, cap(fields, 'final_logit_softcapping', 0)),
+    gguf: (keys, a, sizes) => gemma4(sizes, cap(keys, `${a}.final_logit_softcapping`, 0)),
+  },
+  llama4: {
+    json(fields) {
+      const scale =
+        (fields.optionalFlag('attn_temperature_tuning') ?? true) && (fields.optionalNumber('attn_scale') ?? 0.1);
+      return scale
+        ? { temperature: { scale, context: fields.optionalInteger('floor_scale', 1) ?? LLAMA4_CHUNK, still: true } }
+        : {};
+    },
+    gguf: (keys, a) =>
+      keys.raw(`${a}.attention.sliding_window`) === 0
+        ? {}
+        : { temperature: { scale: 0.1, context: LLAMA4_CHUNK, still: true } },
+  },
   granite: {
     json: (fields) => ({
       attentionScale: fields.optionalNumber('attention_multiplier') ?? 1,
@@ -550,6 +838,31 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, Multiplie
     json: (fields) => ({ logitScale: fields.optionalNumber('logit_scale') ?? 0.0625 }),
     gguf: (keys, a) => ({ logitScale: keys.number(`${a}.logit_scale`) || undefined }), // 0: none
   },
+  falcon: {
+    json: (fields, { headDim }) => {
+      const one = (key: string): number => fields.optionalNumber(key) ?? 1;
+      const several = (key: string, count: number): readonly number[] => {
+        const list = fields.optionalNumbers(key) ?? new Array<number>(count).fill(1);
+        return list.length === count ? list : fields.refuse('FORMAT', key, `${count} numbers`);
+      };
+      const [gate, down] = several('mlp_multipliers', 2) as [number, number];
+      return {
+        attentionScale: one('key_multiplier') / Math.sqrt(headDim),
+        embeddingScale: one('embedding_multiplier'),
+        logitScale: one('lm_head_multiplier'),
+        branchScales: {
+          attentionIn: one('attention_in_multiplier'),
+          attentionOut: one('attention_out_multiplier'),
+          ssmIn: one('ssm_in_multiplier'),
+          ssmOut: one('ssm_out_multiplier'),
+          ssm: several('ssm_multipliers', 5),
+          gate,
+          down,
+        },
+      };
+    },
+    gguf: () => ({}),
+  },
   temperature: {
     json: (fields) => {
       const rope = fields.optionalObject('rope_parameters') ?? fields.optionalObject('rope_scaling');
@@ -573,6 +886,10 @@ function gemma(fields: Fields, { hiddenSize }: Sizes): Multipliers {
     logitSoftcap: cap(fields, 'final_logit_softcapping', 0),
     embeddingScale: Math.sqrt(hiddenSize),
   };
+}
+
+function gemma4({ hiddenSize }: Sizes, logitSoftcap: number | undefined): Multipliers {
+  return { attentionScale: 1, embeddingScale: Math.sqrt(hiddenSize), logitSoftcap };
 }
 
 /** The file does not have query_pre_attn_scalar: llama.cpp knows the largest model by its number of layers. */
@@ -646,30 +963,39 @@ function refuseSteps(
 }
 
 /** The settings of a file before RoPE is read. */
-type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'notes' | keyof Multipliers> & {
+type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'layerSizes' | 'notes' | keyof Multipliers> & {
   /** Default: RoPE's, or the hidden size over the heads. */
   readonly headDim: number | undefined;
   /** Default: the size of a head of q and k. */
   readonly valueDim: number | undefined;
   readonly multipliersOf: (sizes: Sizes) => Multipliers;
+  /** The window of sliding layers on each side, the token itself included. */
+  readonly bothSides: number | undefined;
   /** The fields that decide on windows, for messages. */
   readonly windowSaidBy: string;
   readonly notesOf?: (layers: ModelRope['layers']) => readonly string[];
+  /** Is called for families whose layers differ. `model` has the sizes of the others. */
+  readonly sizesOf: (layers: ModelRope['layers'], model: LayerShare) => readonly LayerShare[];
 };
 
 const DENSE =
   'Attention sees all tokens: the indexer, which chooses index_topk of them, is left out. Texts that are no longer ' +
   'than that are the same.';
 
+const blockOf = (type: string | undefined) => ({
+  attends: type === FULL,
+  feedForward: type === BLOCKS.mlp || type === BLOCKS.moe,
+});
+
 /** Reads RoPE, and checks the rules that hold between fields. */
 function finish(
   fields: Fields,
   read: RopeReader,
-  { windowSaidBy, multipliersOf, notesOf, headDim: given, valueDim, ...draft }: Draft,
+  { windowSaidBy, multipliersOf, notesOf, sizesOf, bothSides, headDim: given, valueDim, ...draft }: Draft,
 ): DecoderConfig {
-  const { numLayers, numHeads, numKvHeads, maxContext, hiddenSize, latent, family } = draft;
+  const { numLayers, numHeads, maxContext, hiddenSize, latent, family } = draft;
   // The last answer is kept, because sessions of the same size share tables by the identity of their specs.
-  let last: { context: number; rope: ModelRope } | undefined;
+  let last: { context: number; rope: ReturnType<RopeReader> } | undefined;
   const ropes: RopeReader = (context) => {
     if (last?.context === context) return last.rope;
     const rope = read(context);
@@ -679,8 +1005,25 @@ function finish(
   const { layers, notes: ropeNotes } = ropes(maxContext);
   const isRecurrent = (layerType: string | undefined): boolean =>
     draft.recurrent !== undefined && RECURRENT[draft.recurrent.kind].includes(layerType);
-  for (const { layer, layerType, window } of layers) {
-    const full = [FULL, 'attention', ...(family.sparse ? ['indexed_attention'] : [])];
+  const windowOf = ({ layerType, window }: ModelRope['layers'][number]): number | undefined =>
+    layerType === SLIDING ? (bothSides ?? window) : window;
+  for (const one of layers) {
+    const { layer, layerType } = one;
+    const window = windowOf(one);
+    if (draft.bidirectional && (draft.recurrent || (window !== undefined && bothSides === undefined)))
+      fail(
+        'UNSUPPORTED',
+        `${fields.where}: layer ${layer}`,
+        `its window or state does not go with attention to later tokens. ${NO_SUCH_STEP}`,
+      );
+    const full = [
+      FULL,
+      'attention',
+      ...(family.sparse ? ['indexed_attention'] : []),
+      ...(family.chunked ? CHUNKED : []),
+      ...(family.stateBeside ? ['hybrid'] : []),
+      ...(family.singleBlocks ? [BLOCKS.mlp, BLOCKS.moe] : []),
+    ];
     if (layerType === undefined || full.includes(layerType) || window !== undefined) continue;
     if (isRecurrent(layerType)) continue;
     const where = `${fields.where}: layer ${layer}`;
@@ -688,23 +1031,42 @@ function finish(
     fail('FORMAT', where, `it has sliding attention but no window. Check ${windowSaidBy}.`);
   }
   const ofRope = latent ? undefined : layers.find(({ rope }) => rope)?.rope?.headDim;
-  const headDim = given ?? ofRope ?? hiddenSize / numHeads;
+  const layerSizes = family.sizesByLayer
+    ? sizesOf(layers, draft).map((one, n): LayerSizes => {
+        const size = layers[n]!.rope?.headDim ?? given ?? 0;
+        return { ...one, headDim: size, valueDim: size };
+      })
+    : undefined;
+  const largest = (key: 'numKvHeads' | 'headDim' | 'intermediateSize'): number | undefined =>
+    layerSizes && Math.max(...layerSizes.map((one) => one[key]));
+  const headDim = largest('headDim') ?? given ?? ofRope ?? hiddenSize / numHeads;
   if (!Number.isInteger(headDim) || headDim < 1 || headDim > MAX_WIDTH)
     refuse('FORMAT', `${fields.where}: head_dim`, `an integer in [1, ${MAX_WIDTH}]`, headDim);
-  if (numHeads % numKvHeads !== 0) {
+  for (const { numKvHeads } of layerSizes ?? [draft]) {
     const next = 'The file is damaged or forged.';
-    refuse('FORMAT', `${fields.where}: heads`, `a multiple of the ${numKvHeads} key/value heads`, numHeads, next);
+    if (numHeads % numKvHeads !== 0)
+      refuse('FORMAT', `${fields.where}: heads`, `a multiple of the ${numKvHeads} key/value heads`, numHeads, next);
+  }
+  for (const [n, own] of layerSizes?.entries() ?? []) {
+    const from = layerSizes![own.sharesWith ?? n]!;
+    if (from.numKvHeads === own.numKvHeads && from.headDim === own.headDim) continue;
+    const sizes = [own, from].map((one) => `${one.numKvHeads} key/value heads of ${one.headDim}`);
+    const sentence = `it has ${sizes[0]}, and layer ${own.sharesWith}, whose keys it reads, ${sizes[1]}`;
+    fail('FORMAT', `${fields.where}: layer ${n}`, sentence);
   }
   const rotated = latent?.rope ?? headDim;
   for (const { rope, layer } of layers)
-    if (rope && rope.headDim !== rotated)
+    if (rope && !layerSizes && rope.headDim !== rotated)
       refuse('FORMAT', `${fields.where}: head_dim of layer ${layer}`, String(rotated), rope.headDim);
   const multipliers = multipliersOf({ numLayers, hiddenSize, numHeads, headDim });
   const scale = latent ? latentScale(fields, draft, headDim, layers[0]!.rope!) : 1 / Math.sqrt(headDim);
   return Object.freeze({
     ...draft,
+    numKvHeads: largest('numKvHeads') ?? draft.numKvHeads,
+    intermediateSize: largest('intermediateSize') ?? draft.intermediateSize,
     headDim,
-    valueDim: valueDim ?? headDim,
+    valueDim: layerSizes ? headDim : (valueDim ?? headDim),
+    layerSizes,
     attentionScale: multipliers.attentionScale ?? scale,
     attentionSoftcap: multipliers.attentionSoftcap,
     embeddingScale: multipliers.embeddingScale ?? 1,
@@ -712,11 +1074,15 @@ function finish(
     logitScale: multipliers.logitScale ?? 1,
     logitSoftcap: multipliers.logitSoftcap,
     temperature: multipliers.temperature,
+    branchScales: multipliers.branchScales,
     layers: (context: number) =>
-      ropes(context).layers.map(({ rope, window, layerType }) => ({
-        rope,
-        window,
-        ...(isRecurrent(layerType) && { recurrent: true }),
+      ropes(context).layers.map((layer) => ({
+        rope: layer.rope,
+        window: windowOf(layer),
+        ...(isRecurrent(layer.layerType) && { recurrent: true }),
+        ...(family.stateBeside && { recurrent: true, attends: true }),
+        ...(family.singleBlocks && blockOf(layer.layerType)),
+        ...(draft.chunk && layer.rope && layer.layerType !== FULL && { chunk: draft.chunk }),
       })),
     notes: [...(notesOf?.(layers) ?? []), ...(family.sparse ? [DENSE] : []), ...ropeNotes],
   });

@@ -25,18 +25,21 @@ import {
   planRoute,
   planScale,
   planSelfAttention,
+  planSsmScan,
   planSwiglu,
   type RopePlan,
   type RopeSpec,
   type Runner,
-  type Tensor,
+  type SelfAttentionOptions,
+  Tensor,
   tensorFrom,
 } from 'ropewalk';
 import type { Activations } from 'ropewalk/internal';
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
-import type { DecoderConfig, DeltaConfig } from './types.js';
+import type { DecoderConfig, DeltaConfig, StateSpaceConfig } from './types.js';
 import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
+import { attends, layerSizes, spaceSizes } from './weights.js';
 
 /** A decoder that is ready to run: its config, its weights, and the memory that batches share. */
 export interface Decoder {
@@ -51,7 +54,8 @@ export interface Decoder {
 /**
  * Runs a batch of tokens through all layers, and appends their keys and values to the cache.
  *
- * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS; the cache has room for them
+ * @param tokens - `[t]`, ids below the vocabulary's size, 1 <= t <= CHUNK_TOKENS, or the whole text of a bidirectional
+ *   model; the cache has room for them
  * @param positions - `[axes, t]`, row by row; without them the tokens follow those in the cache
  * @returns the residual stream after the last layer, `[t, h]`, f32: a scratch view, valid until the next batch
  */
@@ -64,29 +68,93 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   const { norm } = step;
   /** Adds the output of a block to the residual stream. */
   const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
-    if (postNorm) norm(made, postNorm, made);
+    const ofSum = config.family.blockNorms === 'sum';
+    if (postNorm && !ofSum) norm(made, postNorm, made);
     if (residualScale !== 1) runner.run(planScale(made, residualScale, made));
     runner.run(planAdd(x, made, x));
+    if (postNorm && ofSum) norm(x, postNorm, x);
   };
 
   runner.run(planEmbedding(tensorFrom(tokens), weights.embedding, x)); // [t] → [t, h]
   if (embeddingScale !== 1) runner.run(planScale(x, embeddingScale, x));
+  if (weights.tokenTypes) {
+    runner.run(planEmbedding(tensorFrom(new Int32Array(batch)), weights.tokenTypes, normed));
+    runner.run(planAdd(x, normed, x));
+  }
+  if (weights.embeddingNorm) norm(x, weights.embeddingNorm, x);
+
+  const perLayer = weights.perLayer && perLayerInputs(step, weights.perLayer, tokens); // [t, layers · width]
 
   for (const [layer, w] of weights.layers.entries()) {
+    const kind = cache.layers[layer]!;
     const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
-    const mix = cache.layers[layer]!.recurrent ? RECURRENT[config.recurrent!.kind] : attention;
-    mix(step, w, layer, input); // [t, h], in branch
-
-    if (!parallel) addToStream(branch, w.attentionPostNorm);
+    if (kind.recurrent || attends(kind)) {
+      mix(step, w, layer, input); // [t, h], in branch
+      if (!parallel) addToStream(branch, w.attentionPostNorm);
+    }
+    if (kind.feedForward === false) continue;
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
-    const made = w.router
-      ? mixtureOfExperts(step, w, mlpInput)
-      : dense(step, [w.gate, w.up!, w.down!], mlpInput, config.intermediateSize, normed); // [t, h]
+    const { intermediateSize: width } = layerSizes(config, layer);
+    const made =
+      w.router && !w.up
+        ? mixtureOfExperts(step, w, mlpInput)
+        : dense(step, [w.gate, w.up!, w.down!], mlpInput, width, normed); // [t, h]
+    if (w.denseNorm) expertsBeside(step, w, norm(made, w.denseNorm, made));
     if (parallel) addToStream(branch, w.attentionPostNorm);
     addToStream(made, w.mlpPostNorm);
+    if (perLayer) {
+      const { perLayerWidth: own } = config;
+      const gate = step.linear(x, w.perLayerGate!, scratch.rows(batch).perLayerGate);
+      const gated = step.activate(gate, perLayer.slice(1, layer * own, (layer + 1) * own)); // [t, width]
+      addToStream(step.linear(gated, w.perLayerOut!, branch), w.perLayerPostNorm);
+    }
+    if (w.layerScale) multiply(step, x, w.layerScale);
   }
   cache.length += batch;
   return x;
+}
+
+/** Runs a layer's attention, or what has a state, or both: `[t, h]` → `[t, h]` in `branch`. */
+function mix(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
+  const { runner, config, rows } = step;
+  const kind = step.cache.layers[layer]!;
+  const scales = config.branchScales;
+  const recurrent = kind.recurrent && RECURRENT[config.recurrent!.kind];
+  const read = (factor = 1): Tensor<'f32'> => step.scaled(input, factor, rows.scaled);
+  if (recurrent) recurrent(step, w, layer, read(scales?.ssmIn));
+  if (!attends(kind)) return;
+  if (recurrent) step.scaled(rows.branch, scales?.ssmOut ?? 1, rows.beside, true);
+  attention(step, w, layer, read(scales?.attentionIn));
+  step.scaled(rows.branch, scales?.attentionOut ?? 1, rows.branch);
+  if (recurrent) runner.run(planAdd(rows.branch, rows.beside, rows.branch));
+}
+
+/** Multiplies all of `x` by one number. */
+function multiply({ runner }: Step, x: Tensor<'f32'>, { weight }: Norm): void {
+  const flat = x.view([1, x.size]);
+  runner.run(planScale(flat, weight, flat));
+}
+
+/**
+ * Computes the embeddings that layers have of their own, `[t, layers · width]`: those of the tokens, and the stream's in
+ * the same width, normalised. Both halves have a variance of about 1, so the sum is divided by √2.
+ */
+function perLayerInputs(
+  { runner, config, activations, batch, rows, norm }: Step,
+  { embedding, projection, norm: gains }: NonNullable<Weights['perLayer']>,
+  tokens: Int32Array,
+): Tensor<'f32'> {
+  const { perLayerWidth, numLayers, hiddenSize } = config;
+  const { x, perLayer, perLayerProjected: projected } = rows;
+  runner.run(planEmbedding(tensorFrom(tokens), embedding, perLayer));
+  runner.run(planScale(perLayer, Math.sqrt(perLayerWidth), perLayer));
+  runner.run(planLinear(x, projection, projected, { activations }));
+  runner.run(planScale(projected, 1 / Math.sqrt(hiddenSize), projected));
+  const ofLayers = projected.view([batch, numLayers, perLayerWidth]);
+  norm(ofLayers, gains, ofLayers);
+  runner.run(planAdd(perLayer, projected, perLayer));
+  runner.run(planScale(perLayer, Math.SQRT1_2, perLayer));
+  return perLayer;
 }
 
 /** The state that the parts of a layer share in one batch. */
@@ -118,6 +186,12 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
       runner.run(planLinear(input, weight, out, { bias, activations }));
       return out;
     },
+    /** Returns `x` times a factor, in `out`; or `x` itself for the factor 1, unless it is to be copied. */
+    scaled(x: Tensor<'f32'>, factor: number, out: Tensor<'f32'>, copy = false): Tensor<'f32'> {
+      if (factor === 1 && !copy) return x;
+      runner.run(planScale(x, factor, out));
+      return out;
+    },
     /** Multiplies each head by its own matrix: `[t, n, k]` → `[t, n, rows]`. */
     perHead(heads: Tensor<'f32'>, weight: Weight, out: Tensor<'f32'>): void {
       headOrder ??= Int32Array.from({ length: batch * numHeads }, (_, i) => i % numHeads);
@@ -129,7 +203,8 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
     activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>): Tensor<'f32'> {
       const { activation } = config;
       const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
-      if (!gate) runner.run(planGelu(up, up, { approximate }));
+      if (activation === 'relu2') runner.run(planSwiglu(up, up, up, { activation: 'relu' }));
+      else if (!gate) runner.run(planGelu(up, up, { approximate }));
       else if (activation === 'silu') runner.run(planSwiglu(gate, up, up, family.swiglu));
       else runner.run(planGeglu(gate, up, up, { approximate }));
       return up;
@@ -155,18 +230,75 @@ function runNorm(
 
 /** Attends: `[t, h]` → `[t, h]` in `branch`. */
 function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
-  const { runner, config, cache, batch, rows } = step;
+  const { runner, config, cache, batch, past, rows } = step;
   const { q, gate, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
-  scaleByPosition(step, q);
+  scaleByPosition(step, layer, q);
 
   // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
-  const { window } = cache.layers[layer]!;
-  const out = rows.attended.view([batch, q.shape[1]!, values.shape[2]!]);
+  const { window, chunk } = cache.layers[layer]!;
+  const width = q.shape[1]! * values.shape[2]!;
+  const attended = rows.attended.slice(1, 0, width);
+  const out = attended.view([batch, q.shape[1]!, values.shape[2]!]);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
-  runner.run(planSelfAttention(q, keys, values, out, { scale, window, softcap, sinks: w.sinks?.weight }));
+  const options = { scale, softcap, sinks: w.sinks?.weight };
+  if (config.bidirectional) attendBothWays(step, { q, keys, values }, out, window, options);
+  else
+    for (const [first, from, to] of piecesOf(chunk, past, past + batch)) {
+      const rowsOf = (x: Tensor<'f32'>): Tensor<'f32'> => x.slice(0, from - past, to - past);
+      const [k, v] = [keys, values].map((all) => all.slice(0, first, to)) as [Tensor, Tensor];
+      runner.run(planSelfAttention(rowsOf(q), k, v, rowsOf(out), { ...options, window }));
+    }
   if (gate) runner.run(planSwiglu(gate, out, out, { activation: 'sigmoid' }));
   if (w.vB) step.perHead(out, w.vB.weight, rows.values);
-  step.linear(w.vB ? rows.values : rows.attended, w.output!, rows.branch); // [t, h]
+  step.linear(w.vB ? rows.values : attended, w.output!, rows.branch); // [t, h]
+}
+
+/** Cuts tokens [from, to) where chunks begin. `first` is the first token that a piece sees. */
+function piecesOf(chunk: number | undefined, from: number, to: number): [first: number, from: number, to: number][] {
+  if (chunk === undefined) return [[0, from, to]];
+  const pieces: [first: number, from: number, to: number][] = [];
+  for (let at = from; at < to; at = pieces.at(-1)![2]) {
+    const first = at - (at % chunk);
+    pieces.push([first, at, Math.min(to, first + chunk)]);
+  }
+  return pieces;
+}
+
+/**
+ * Attends to all tokens, or to those less than `window` away on both sides, with the operator's causal window.
+ *
+ * With t keys, the first t − window + 1 queries see the same keys as causal queries that are window − 1 further on and
+ * have a window of 2·window − 1. The last queries are the first ones in reverse order. Those between see all keys.
+ */
+function attendBothWays(
+  { runner, batch }: Step,
+  { q, keys, values }: Heads,
+  out: Tensor<'f32'>,
+  window: number | undefined,
+  options: SelfAttentionOptions,
+): void {
+  const first = window === undefined ? 0 : Math.max(0, batch - window + 1);
+  const last = window === undefined ? 0 : Math.min(first, window - 1);
+  const between = [first, batch - last] as const;
+  if (between[1] > between[0])
+    runner.run(
+      planSelfAttention(q.slice(0, ...between), keys, values, out.slice(0, ...between), { ...options, causal: false }),
+    );
+  const sides = [[first, (x: Tensor) => x] as const, [last, reversed] as const];
+  for (const [count, turned] of sides) {
+    if (count === 0) continue;
+    const head = (x: Tensor, rows: number): Tensor => turned(x).slice(0, 0, rows);
+    const seen = count + window! - 1;
+    const wide = { ...options, window: 2 * window! - 1 };
+    runner.run(planSelfAttention(head(q, count), head(keys, seen), head(values, seen), head(out, count), wide));
+  }
+}
+
+/** Returns the rows in reverse order, as a view. */
+function reversed(x: Tensor): Tensor {
+  const { shape, strides, offset } = x;
+  const [step, ...rest] = strides as [number, ...number[]];
+  return new Tensor(x.storage, { shape, strides: [-step, ...rest], offset: offset + (shape[0]! - 1) * step });
 }
 
 /** Runs LFM2's gated short convolution: `[t, h]` → `[t, h]` in `branch`. */
@@ -211,7 +343,49 @@ function deltaNet(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32
 /** Is added to the squares of q and k, whatever the eps of the model's norms. */
 const DELTA_EPS = 1e-6;
 
-const RECURRENT = { conv: shortConv, delta: deltaNet } as const;
+/** Runs a state space of Mamba-2: `[t, h]` → `[t, h]` in `branch`. @see arXiv:2405.21060 */
+function stateSpace(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
+  const { runner, config, cache, batch, past, rows } = step;
+  const { heads, headDim, groups, stateDim, limits, norm } = config.recurrent as StateSpaceConfig;
+  const { inner, perGroup, xbc, ssm } = spaceSizes(config);
+  const [window, memory] = cache.states[layer]!;
+  const fresh = past === 0;
+  const projected = step.linear(input, w.ssmIn!, rows.projected);
+  if (config.branchScales) {
+    const ends = [0, inner, 2 * inner, 2 * inner + groups * stateDim, inner + xbc, ssm]; // of the gate, x, B, C and dt
+    for (const [n, factor] of config.branchScales.ssm.entries()) {
+      const some = projected.slice(1, ends[n]!, ends[n + 1]!);
+      step.scaled(some, factor, some);
+    }
+  }
+  const gate = projected.slice(1, 0, inner);
+  const { weight, bias: ofConv } = w.ssmConv!;
+  const convolved = rows.convolved;
+  const options = { bias: ofConv, activation: 'silu', fresh } as const;
+  runner.run(planCausalConv(projected.slice(1, inner, inner + xbc), weight as Tensor, window!, convolved, options));
+  const part = (from: number, count: number, d: number): Tensor<'f32'> =>
+    convolved.slice(1, from, from + count * d).view([batch, count, d]);
+  const b = part(inner, groups, stateDim);
+  const c = part(inner + groups * stateDim, groups, stateDim);
+  const [rate, bias, skip] = [w.ssmRate!, w.ssmBias!, w.ssmSkip!].map(({ weight }) => weight as Tensor);
+  const steps = { dt: projected.slice(1, inner + xbc, ssm), rate: rate!, bias: bias! };
+  const out = rows.scanned; // [t, inner]
+  const y = out.view([batch, heads, headDim]);
+  runner.run(planSsmScan(part(0, heads, headDim), b, c, steps, memory!, y, { skip, limits, fresh }));
+  const gains = w.ssmGain?.weight as Tensor | undefined; // [groups, inner / groups]
+  const normGroups = (): void => {
+    for (let g = 0; gains && g < groups; g++) {
+      const group = out.slice(1, g * perGroup, (g + 1) * perGroup);
+      runner.run(planRmsNorm(group, gains.slice(0, g, g + 1).view([perGroup]), group, { eps: config.normEps }));
+    }
+  };
+  if (norm === 'before-gate') normGroups();
+  runner.run(planSwiglu(gate, out, out));
+  if (norm === 'after-gate') normGroups();
+  step.linear(out, w.ssmOut!, rows.branch);
+}
+
+const RECURRENT = { conv: shortConv, delta: deltaNet, ssm: stateSpace } as const;
 
 /** The queries `[t, n, d]`, and all keys and values so far, `[p + t, m, d]` and `[p + t, m, dv]`. */
 interface Heads {
@@ -225,19 +399,36 @@ interface Heads {
 /** Computes heads with three matrices. Queries rotate in place, keys on their way into the cache. */
 function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): Heads {
   const { runner, config, cache, batch, past, rows } = step;
-  const { numHeads, numKvHeads, headDim, valueDim, normEps, family } = config;
+  const { numHeads, normEps, family } = config;
+  const { numKvHeads, headDim, valueDim, sharesWith = layer } = layerSizes(config, layer);
   const total = past + batch;
   const { rope } = cache.layers[layer]!;
-  const [kCache, vCache] = [cache.k[layer]!, cache.v[layer]!]; // [capacity, m, d], [capacity, m, dv]
+  const [kCache, vCache] = [cache.k[sharesWith]!, cache.v[sharesWith]!]; // [capacity, m, d], [capacity, m, dv]
+  const [keys, values] = [kCache.slice(0, 0, total), vCache.slice(0, 0, total)];
   const parts = family.outputGate ? 2 : 1;
-  const queries = step.linear(input, w.q!, rows.q).view([batch, numHeads, parts * headDim]);
+  const first = (x: Tensor<'f32'>, count: number): Tensor<'f32'> => x.slice(1, 0, count);
+  const queries = step
+    .linear(input, w.q!, first(rows.q, numHeads * parts * headDim))
+    .view([batch, numHeads, parts * headDim]);
   const q = queries.slice(2, 0, headDim);
   const gate = family.outputGate && queries.slice(2, headDim, 2 * headDim);
-  const k = step.linear(input, w.k!, rows.k).view([batch, numKvHeads, headDim]);
-  const v = step.linear(input, w.v!, rows.v).view([batch, numKvHeads, valueDim]);
   // A norm of each head and the rotation are one pass; other norms come first, or last.
   const last = family.qkNormLast === true;
-  const together = family.qkNorm === 'head' && rope !== undefined && !last;
+  const rotated = config.qkNorm && family.qkNorm === 'rotated';
+  const together = (family.qkNorm === 'head' || rotated) && rope !== undefined && !last;
+  const ones = (d: number): Norm => ({ weight: onesOf(d), bias: undefined });
+  const [qNorm, kNorm] = rotated ? [ones(headDim), ones(headDim)] : [w.qNorm, w.kNorm];
+  const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
+  if (!w.k) {
+    runner.run(bindRopeParts(step.ropePlan(rope!), [{ x: q, out: q, norm: headNorm(qNorm) }]));
+    return { q, keys, values };
+  }
+  const k = step.linear(input, w.k, first(rows.k, numKvHeads * headDim)).view([batch, numKvHeads, headDim]);
+  const valueRows = first(rows.v, numKvHeads * valueDim);
+  let v = w.v ? step.linear(input, w.v, valueRows).view([batch, numKvHeads, valueDim]) : k;
+  if (family.valueNorm) {
+    v = step.norm(v, ones(valueDim), valueRows.view([batch, numKvHeads, valueDim]));
+  }
   const normBoth = (): void => {
     if (w.qNorm) normHeads(step, q, w.qNorm);
     if (w.kNorm) normHeads(step, k, w.kNorm);
@@ -247,16 +438,17 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   }
   if (!together) normBoth();
   if (rope && !last) {
-    const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
     const pair = [
-      { x: q, out: q, norm: headNorm(w.qNorm) },
-      { x: k, out: kCache, norm: headNorm(w.kNorm), rows: past },
+      { x: q, out: q, norm: headNorm(qNorm) },
+      { x: k, out: kCache, norm: headNorm(kNorm), rows: past },
     ];
     runner.run(bindRopeParts(step.ropePlan(rope), pair));
   } else runner.run(planRearrange(k, kCache.slice(0, past, total)));
   runner.run(planRearrange(v, vCache.slice(0, past, total)));
-  return { q, gate, keys: kCache.slice(0, 0, total), values: vCache.slice(0, 0, total) };
+  return { q, gate, keys, values };
 }
+
+const onesOf = (d: number): Tensor<'f32'> => tensorFrom(new Float32Array(d).fill(1)) as Tensor<'f32'>;
 
 /** Normalises q or k, `[t, n, d]`, in place: each head, all heads together, or each head with a gain of its own. */
 function normHeads({ runner, config, norm }: Step, heads: Tensor<'f32'>, gains: Norm): void {
@@ -305,12 +497,13 @@ function latentHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'
   return { q, keys, values: keys.slice(2, 0, rank) };
 }
 
-/** Multiplies queries, `[t, n, d]`, by a factor that grows with their position (Mistral 3). */
-function scaleByPosition({ runner, config, batch, positionOf }: Step, q: Tensor<'f32'>): void {
+/** Multiplies queries, `[t, n, d]`, by a factor that grows with their position (Mistral 3, Llama 4). */
+function scaleByPosition({ runner, config, cache, batch, positionOf }: Step, layer: number, q: Tensor<'f32'>): void {
   const { temperature } = config;
-  if (!temperature) return;
+  if (!temperature || (temperature.still && cache.layers[layer]!.rope)) return;
+  const offset = temperature.still ? 1 : 0;
   const factors = Float32Array.from({ length: batch }, (_, token) => {
-    return 1 + temperature.scale * Math.log(Math.floor(positionOf(token) / temperature.context) + 1);
+    return 1 + temperature.scale * Math.log(Math.floor((positionOf(token) + offset) / temperature.context) + 1);
   });
   if (factors.every((factor) => factor === 1)) return;
   const flat = q.view([batch, q.size / batch]);
@@ -325,25 +518,40 @@ function dense(
   width: number,
   out: Tensor<'f32'>,
 ): Tensor<'f32'> {
-  const { rows } = step;
+  const { rows, config } = step;
+  const { gate: ofGate, down: ofDown } = config.branchScales ?? { gate: 1, down: 1 };
   const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
-  return step.linear(step.activate(gated, step.linear(input, up, rows.up.slice(1, 0, width))), down, out);
+  if (gated) step.scaled(gated, ofGate, gated);
+  step.linear(step.activate(gated, step.linear(input, up, rows.up.slice(1, 0, width))), down, out);
+  return step.scaled(out, ofDown, out);
 }
 
 /** Runs the experts that the router chooses for each token, and the expert that all share: `[t, h]` → `[t, h]`. */
-function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Tensor<'f32'> {
-  const { runner, config, activations, batch, rows } = step;
+function mixtureOfExperts(step: Step, w: LayerWeights, given: Tensor<'f32'>): Tensor<'f32'> {
+  const { runner, config, activations, batch, rows, norm } = step;
   const { used, width, route, sharedWidth } = config.experts!;
   const { indices, chosen: weights, routed } = rows;
-  const logits = step.linear(input, w.router!, rows.routerLogits); // [t, e]
+  const routerInput = w.routerNorm ? norm(given, w.routerNorm, rows.branch) : given;
+  const logits = step.linear(routerInput, w.router!, rows.routerLogits); // [t, e]
+  if (w.routerNorm) runner.run(planScale(logits, 1 / Math.sqrt(config.hiddenSize), logits));
   runner.run(planRoute(logits, indices, weights, { ...route, bias: w.choiceBias?.weight }));
+  if (w.expertScale) scaleChosen(step, w.expertScale);
+  const input = w.expertsNorm ? norm(given, w.expertsNorm, rows.branch) : given;
   const inner = (row: Tensor<'f32'>): Tensor<'f32'> => row.slice(1, 0, used * width).view([batch, used, width]);
-  const [gate, up] = [inner(rows.gate), inner(rows.up)];
+  const gate = w.expertGate && inner(rows.gate);
+  const up = inner(rows.up);
   const expert = (from: Tensor<'f32'>, { weight, bias }: Linear, to: Tensor<'f32'>, sum?: Tensor<'f32'>): void =>
     runner.run(planExpertLinear(from, weight, indices, to, { bias, weights: sum, activations }));
-  expert(input, w.expertGate!, gate);
-  expert(input, w.expertUp!, up);
-  expert(step.activate(gate, up), w.expertDown!, routed, weights); // [t, h]
+  const { scalesInput } = config.family.experts!;
+  const latent = w.expertIn && step.linear(input, w.expertIn, rows.expertLatent); // [t, latent]
+  const from = scalesInput ? rows.branch : (latent ?? input);
+  if (scalesInput) runner.run(planScale(input, weights.view([batch]), from));
+  if (gate) expert(from, w.expertGate!, gate);
+  expert(from, w.expertUp!, up);
+  const activated = step.activate(gate, up);
+  if (scalesInput) expert(activated, w.expertDown!, routed.view([batch, 1, config.hiddenSize]));
+  else expert(activated, w.expertDown!, latent ?? routed, weights); // [t, h]
+  if (latent) step.linear(latent, w.expertOut!, routed);
   if (!w.sharedUp) return routed;
 
   if (w.sharedRouter) {
@@ -357,9 +565,26 @@ function mixtureOfExperts(step: Step, w: LayerWeights, input: Tensor<'f32'>): Te
   return routed;
 }
 
-/** Runs the final norm over some rows of the residual stream: `[r, h]` → `[r, h]`, a view of the scratch memory. */
+/** Adds the output of Gemma 4's experts to that of the dense block, `made`. Both read the residual stream. */
+function expertsBeside(step: Step, w: LayerWeights, made: Tensor<'f32'>): void {
+  const { runner, norm, rows } = step;
+  const routed = mixtureOfExperts(step, w, rows.x);
+  runner.run(planAdd(made, norm(routed, w.expertsPostNorm!, routed), made));
+}
+
+/** Multiplies the weights of the chosen experts by a factor of each expert, `[e]`: its product with 1. */
+function scaleChosen({ runner, batch, rows: { indices, chosen, expertScales } }: Step, { weight }: Norm): void {
+  const one = tensorFrom(new Float32Array(batch).fill(1), { shape: [batch, 1] });
+  const factors = expertScales.view([...expertScales.shape, 1]);
+  runner.run(planExpertLinear(one, weight.view([weight.size, 1, 1]), indices, factors));
+  const column = chosen.view([chosen.size, 1]);
+  runner.run(planScale(column, expertScales.view([chosen.size]), column));
+}
+
+/** Runs the final norm, if there is one, over some rows of the residual stream: `[r, h]` → `[r, h]`, a scratch view. */
 export function finalNorm(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
-  return runNorm(decoder, x, decoder.weights.norm, decoder.scratch.rows(x.shape[0]!).normed);
+  const { norm } = decoder.weights;
+  return norm ? runNorm(decoder, x, norm, decoder.scratch.rows(x.shape[0]!).normed) : x;
 }
 
 /** Computes logits, scaled and soft-capped, of at most {@link logitRows} rows: `[r, h]` → `[r, vocab]`, a scratch view. */
@@ -392,7 +617,7 @@ export class Scratch {
   /** Returns memory for a batch of `count` tokens. It is not cleared. */
   rows(count: number): Rows {
     if (this.#latest?.count === count) return this.#latest.rows;
-    if (count > this.#capacity) this.#grow(batchRows(count));
+    if (count > this.#capacity) this.#grow(batchRows(count, this.#config));
     const parts = Object.entries(this.#all!).map(([name, tensor]) => [name, (tensor as Tensor).slice(0, 0, count)]);
     const rows = Object.fromEntries(parts) as Rows;
     this.#latest = { rows, count };

@@ -12,12 +12,13 @@ import { fail } from 'ropewalk/backend';
 import { decodeUtf8, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
+import { embeddingFromFolder, embeddingFromGguf, GGUF_DENSE } from './embedding-settings.js';
 import { type Folder, folderOf, jsonOf, type ModelFiles, optionalFile, optionalJson } from './folder.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { packingFromJson, packTensors, type StoredTensor } from './packed.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
-import type { DecoderConfig, Tokenizer } from './types.js';
+import type { DecoderConfig, EmbeddingSettings, Tokenizer } from './types.js';
 
 export { type Folder, folderOf, type ModelFiles } from './folder.js';
 
@@ -30,6 +31,8 @@ export interface ModelDescription extends Folder {
   readonly stored: readonly StoredTensor[];
   /** Reads the vocabulary in the files. @throws {RopewalkError} FORMAT or UNSUPPORTED, also when there is none */
   readTokenizer(): Promise<Tokenizer>;
+  /** Reads pooling, dense matrices and prompts; undefined if the files have none. @throws {RopewalkError} FORMAT or UNSUPPORTED */
+  readEmbedding(): Promise<EmbeddingSettings | undefined>;
   /** Reads tokenizer.json and the files that belong to it, for a GGUF that is written. @throws {RopewalkError} FORMAT for a GGUF */
   readTokenizerFiles(): Promise<{ readonly tokenizer: TokenizerFiles; readonly where: string }>;
   /**
@@ -87,7 +90,8 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
   const json = await jsonOf(folder, 'config.json');
   const config = configFromJson(json, generation, folder.path('config.json'));
   const index = await optionalJson(folder, SAFETENSORS_INDEX);
-  const names = [...folder.files.keys()];
+  // Dense matrices of embeddings lie in folders.
+  const names = [...folder.files.keys()].filter((name) => !name.includes('/'));
   const stored: StoredTensor[] = [];
   for (const [file, claimed] of safetensorsShards(names, index, folder.where, folder.path(SAFETENSORS_INDEX))) {
     const { tensors } = await safetensorsHeaderOf(folder.files.get(file)!, folder.path(file));
@@ -117,6 +121,7 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
       const { tokenizer, where } = await readTokenizerFiles('give options.tokenizer');
       return tokenizerFromJson(tokenizer, where);
     },
+    readEmbedding: () => embeddingFromFolder(folder, config),
     readTokenizerFiles: () => readTokenizerFiles('leave the vocabulary out'),
     readFiles: async (graph) => (await writers()).filesFromFolder(folder, config, graph),
   };
@@ -127,14 +132,17 @@ async function readGguf(folder: Folder, names: readonly string[]): Promise<Heade
   const { header, factors, parts } = await ggufModelOf(files);
   const { file } = parts[0]!;
   const config = configFromGguf(header, (tensor) => factors.get(tensor), file);
+  const all = parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
+    tensors.map(({ name, type, shape, offset, sizeBytes }) => {
+      return { name, file: names[n]!, type, shape: [...shape].reverse(), byteOffset: dataOffset + offset, sizeBytes };
+    }),
+  );
+  const dense = all.filter(({ name }) => GGUF_DENSE.test(name));
   return {
     config,
     metadata: header.metadata,
-    stored: parts.flatMap(({ header: { tensors, dataOffset } }, n) =>
-      tensors.map(({ name, type, shape, offset, sizeBytes }) => {
-        return { name, file: names[n]!, type, shape: [...shape].reverse(), byteOffset: dataOffset + offset, sizeBytes };
-      }),
-    ),
+    stored: all.filter((tensor) => !dense.includes(tensor)),
+    readEmbedding: () => embeddingFromGguf(folder, config, header.metadata, dense, file),
     readTokenizer: async () => tokenizerFromGguf(header.metadata, file),
     readTokenizerFiles: async () => fail('FORMAT', file, 'a GGUF has its vocabulary in its keys.'),
     readFiles: async (graph) => (await writers()).filesFromGguf(header, config, graph, file),

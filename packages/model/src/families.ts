@@ -12,7 +12,7 @@
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
 
 /** A group of tensors whose biases come together. */
-export type BiasGroup = 'qkv' | 'output' | 'mlp' | 'conv';
+export type BiasGroup = 'qkv' | 'output' | 'mlp' | 'conv' | 'ssmIn' | 'ssmOut';
 
 /** `always`, or the field of config.json that decides, and its default. GGUF files show their biases themselves. */
 type BiasRule = 'always' | readonly [field: string, missing: boolean];
@@ -23,12 +23,13 @@ export interface Family {
   readonly gguf: string;
   /** Layer norms instead of RMS norms. */
   readonly norm?: 'layer' | 'layer-without-bias';
-  /** Norms after the blocks instead of before, or both. */
-  readonly blockNorms?: 'after' | 'both';
+  /** Norms after the blocks instead of before, or both, or of the residual stream after each block (BERT). */
+  readonly blockNorms?: 'after' | 'both' | 'sum';
   /**
    * RMS norm of q and k over each `head`, over `all` heads together, or a layer norm of `each-head` with its own gain.
+   * `rotated` heads have an RMS norm without gains, which gives the same before RoPE and after it.
    */
-  readonly qkNorm?: 'head' | 'all' | 'each-head';
+  readonly qkNorm?: 'head' | 'all' | 'each-head' | 'rotated';
   /** The field of config.json that decides whether there are norms of q and k. GGUF files show it. Default: always. */
   readonly qkNormFlag?: string;
   /** They come after RoPE. */
@@ -52,18 +53,55 @@ export interface Family {
   /** An indexer chooses `index_topk` tokens for attention. Here attention sees all tokens, and the indexer is left out. */
   readonly sparse?: true;
   readonly experts?: ExpertRules;
+  /** Attention sees later tokens too, and there is no head. */
+  readonly encoder?: true;
+  /** The family of a config.json with `use_bidirectional_attention`. */
+  readonly whenBidirectional?: Family;
+  /** Sliding layers of an encoder see half of so many tokens on each side, unless the file has another number. */
+  readonly bothSides?: number;
+  /** Embeddings of tokens are normed, after those of token types were added. */
+  readonly embeddingNorm?: true;
+  readonly tokenTypes?: true;
+  /** The first layer has no norm before attention. */
+  readonly firstWithoutNorm?: true;
+  /** Other names of fields of config.json → transformers' names. */
+  readonly aliases?: Readonly<Record<string, string>>;
   /** Some layers have a state instead of attention. */
-  readonly recurrent?: 'conv' | 'delta';
+  readonly recurrent?: 'conv' | 'delta' | 'ssm';
+  /** Each layer has attention and a state, whose outputs are added up. */
+  readonly stateBeside?: true;
+  /** Each layer is one block: attention, which does not rotate, a state, or a feed-forward block. */
+  readonly singleBlocks?: true;
+  /** The family of a config.json whose layers all attend. */
+  readonly withoutStates?: Family;
   /** In GGUF files the heads of v of a key head take turns with those of others. */
   readonly ggufTiled?: true;
   /** The matrix of q has a gate of the same size behind each head, whose sigmoid multiplies what the head attends to. */
   readonly outputGate?: true;
   /** The family of a config.json whose number of experts is 0. */
   readonly withoutExperts?: Family;
+  /** Layers that rotate see their chunk only. */
+  readonly chunked?: true;
+  /** Layers differ in their sizes, and the last ones may share keys and values. */
+  readonly sizesByLayer?: true;
+  /** RMS norm of each head of v, without gains. */
+  readonly valueNorm?: true;
+  /** Layers end with a factor, and before it with embeddings of their own if the model has a width for them. */
+  readonly layerEnd?: true;
   /** The field of config.json for the width of dense blocks. Default: intermediate_size. */
   readonly width?: string;
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
-  readonly multipliers?: 'gemma' | 'gemma2' | 'gemma3' | 'granite' | 'minicpm' | 'cohere' | 'temperature';
+  readonly multipliers?:
+    | 'gemma'
+    | 'gemma2'
+    | 'gemma3'
+    | 'gemma4'
+    | 'llama4'
+    | 'granite'
+    | 'minicpm'
+    | 'cohere'
+    | 'falcon'
+    | 'temperature';
 
   /** GGUF files always have a head of their `own`, or always a `tied` one. Default: as the file has it. */
   readonly ggufHead?: 'own' | 'tied';
@@ -91,7 +129,8 @@ export interface Family {
   readonly gateUpHalves?: true;
 }
 
-export type Activation = 'silu' | 'gelu' | 'gelu-tanh';
+/** `relu2` is the square of ReLU. */
+export type Activation = 'silu' | 'gelu' | 'gelu-tanh' | 'relu2';
 
 /** The experts of a family, for what the file leaves open. */
 interface ExpertRules {
@@ -109,12 +148,19 @@ interface ExpertRules {
   readonly deepseek?: true;
   /** The fields of config.json where they are not DeepSeek's. */
   readonly fields?: ExpertFields;
+  /** The weight of an expert multiplies its input, not its output. One expert runs. */
+  readonly scalesInput?: true;
+  /** A dense block runs beside the experts, each with norms of its own. The router has a norm and scales as well. */
+  readonly beside?: true;
   /** GGUF files have the width of an expert in feed_forward_length. Others divide that among the chosen experts. */
   readonly ggufWidth?: 'whole';
   /** Layers of a GGUF file without a router are dense. Others have a number of dense layers that come first. */
   readonly ggufDense?: 'without-router';
-  /** GGUF files have the width of the shared expert. Others have a number of experts. Gated ones always have it. */
-  readonly ggufShared?: 'width';
+  /**
+   * GGUF files have the width of the shared expert, or it is `one` as wide as an expert. Others have a number of experts.
+   * Gated ones always have it.
+   */
+  readonly ggufShared?: 'width' | 'one';
 }
 
 /** Names of fields of config.json. */
@@ -180,6 +226,30 @@ const GEMMA2: Family = {
   gainsLessOne: true,
   reads: ['attn_logit_softcapping', 'final_logit_softcapping', 'query_pre_attn_scalar'],
   names: BOTH_NORMS,
+};
+const GEMMA4: Family = {
+  ...GEMMA2,
+  gguf: 'gemma4',
+  ggufHead: undefined,
+  qkNorm: 'head',
+  valueNorm: true,
+  sizesByLayer: true,
+  layerEnd: true,
+  gainsLessOne: undefined,
+  multipliers: 'gemma4',
+  maxContext: 131072,
+  reads: ['final_logit_softcapping'],
+};
+const GEMMA3: Family = {
+  ...GEMMA2,
+  vocabSize: 262208,
+  numHeads: 8,
+  numKvHeads: 4,
+  gguf: 'gemma3',
+  ggufHead: undefined,
+  qkNorm: 'head',
+  multipliers: 'gemma3',
+  maxContext: 131072,
 };
 const COHERE: Family = {
   gguf: 'cohere2',
@@ -268,6 +338,24 @@ const GRANITE_MOE: Family = {
   },
 };
 
+/** Granite 4 whose layers all attend. llama.cpp knows it by the names of older ones. */
+const GRANITE_4: Family = {
+  ...GRANITE_MOE,
+  withoutExperts: { ...GRANITE, biases: SPLIT_BIASES, width: 'shared_intermediate_size', names: SHARED_MLP },
+};
+const GRANITE_HYBRID: Family = {
+  ...GRANITE_MOE,
+  gguf: 'granitehybrid',
+  recurrent: 'ssm',
+  biases: {
+    ...SPLIT_BIASES,
+    conv: ['mamba_conv_bias', true],
+    ssmIn: ['mamba_proj_bias', false],
+    ssmOut: ['mamba_proj_bias', false],
+  },
+  withoutStates: GRANITE_4,
+};
+
 const SHARED_EXPERT = {
   sharedRouter: 'mlp.shared_expert_gate.weight',
   sharedGate: 'mlp.shared_expert.gate_proj.weight',
@@ -303,6 +391,62 @@ const QWEN3_5: Family = {
   names: {},
 };
 
+const NEMOTRON_H: Family = {
+  gguf: 'nemotron_h',
+  recurrent: 'ssm',
+  singleBlocks: true,
+  ungated: true,
+  activation: 'relu2',
+  numKvHeads: 8,
+  maxContext: 4096,
+  biases: {
+    mlp: ['mlp_bias', false],
+    conv: ['use_conv_bias', true],
+    ssmIn: ['use_bias', false],
+    ssmOut: ['use_bias', false],
+  },
+  reads: ['n_routed_experts'],
+  aliases: {
+    layers_block_type: 'layer_types',
+    layer_norm_epsilon: 'rms_norm_eps',
+    mlp_hidden_act: 'hidden_act',
+    mamba_num_heads: 'mamba_n_heads',
+    mamba_head_dim: 'mamba_d_head',
+    ssm_state_size: 'mamba_d_state',
+    n_groups: 'mamba_n_groups',
+    conv_kernel: 'mamba_d_conv',
+  },
+  names: {
+    model: 'backbone.',
+    embedding: 'embeddings.weight',
+    norm: 'norm_f.weight',
+    attentionNorm: 'norm.weight',
+    mlpNorm: 'norm.weight',
+    q: 'mixer.q_proj.weight',
+    k: 'mixer.k_proj.weight',
+    v: 'mixer.v_proj.weight',
+    output: 'mixer.o_proj.weight',
+    ssmIn: 'mixer.in_proj.weight',
+    ssmConv: 'mixer.conv1d.weight',
+    ssmBias: 'mixer.dt_bias',
+    ssmRate: 'mixer.A_log',
+    ssmSkip: 'mixer.D',
+    ssmGain: 'mixer.norm.weight',
+    ssmOut: 'mixer.out_proj.weight',
+    up: 'mixer.up_proj.weight',
+    down: 'mixer.down_proj.weight',
+    router: 'mixer.gate.weight',
+    choiceBias: 'mixer.gate.e_score_correction_bias',
+    expertIn: 'mixer.fc1_latent_proj.weight',
+    expertUp: 'mixer.experts.*.up_proj.weight',
+    expertDown: 'mixer.experts.*.down_proj.weight',
+    expertOut: 'mixer.fc2_latent_proj.weight',
+    sharedUp: 'mixer.shared_experts.up_proj.weight',
+    sharedDown: 'mixer.shared_experts.down_proj.weight',
+  },
+  ggufNames: { mlpNorm: 'attn_norm.weight' },
+};
+
 const LFM2: Family = {
   gguf: 'lfm2',
   recurrent: 'conv',
@@ -334,6 +478,37 @@ const LFM2: Family = {
 /** The families by `model_type` of config.json, without `_text` at its end. */
 export const FAMILIES: Readonly<Record<string, Family>> = {
   llama: { gguf: 'llama', maxContext: 2048, biases: LLAMA_BIASES },
+  llama4: {
+    gguf: 'llama4',
+    maxContext: 131072,
+    qkNorm: 'rotated',
+    qkNormFlag: 'use_qk_norm',
+    chunked: true,
+    multipliers: 'llama4',
+    biases: SPLIT_BIASES,
+    width: 'intermediate_size_mlp',
+    experts: {
+      gate: 'sigmoid',
+      normalize: false,
+      shared: 'plain',
+      scalesInput: true,
+      fields: { width: 'intermediate_size', sharedWidth: 'intermediate_size', step: 'interleave_moe_layer_step' },
+      ggufShared: 'one',
+    },
+    reads: ['num_local_experts', 'attention_chunk_size'],
+    gateUpHalves: true,
+    names: {
+      gate: 'feed_forward.gate_proj.weight',
+      up: 'feed_forward.up_proj.weight',
+      down: 'feed_forward.down_proj.weight',
+      router: 'feed_forward.router.weight',
+      expertGateUp: 'feed_forward.experts.gate_up_proj',
+      expertDownTransposed: 'feed_forward.experts.down_proj',
+      sharedGate: 'feed_forward.shared_expert.gate_proj.weight',
+      sharedUp: 'feed_forward.shared_expert.up_proj.weight',
+      sharedDown: 'feed_forward.shared_expert.down_proj.weight',
+    },
+  },
   mistral: { gguf: 'llama', maxContext: 131072, numKvHeads: 8 },
   mixtral: {
     gguf: 'llama',
@@ -388,16 +563,87 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   gemma: { ...GEMMA2, gguf: 'gemma', blockNorms: undefined, multipliers: 'gemma', reads: [], names: {} },
   gemma2: GEMMA2,
   gemma3: {
-    ...GEMMA2,
-    vocabSize: 262208,
-    numHeads: 8,
-    numKvHeads: 4,
-    gguf: 'gemma3',
-    ggufHead: undefined,
-    qkNorm: 'head',
-    multipliers: 'gemma3',
-    maxContext: 131072,
+    ...GEMMA3,
+    whenBidirectional: {
+      ...GEMMA3,
+      gguf: 'gemma-embedding',
+      encoder: true,
+      bothSides: 4096,
+      reads: [...GEMMA3.reads!, 'use_bidirectional_attention'],
+    },
   },
+  eurobert: { gguf: 'eurobert', encoder: true, maxContext: 8192, biases: LLAMA_BIASES },
+  modernbert: {
+    gguf: 'modern-bert',
+    encoder: true,
+    norm: 'layer-without-bias',
+    embeddingNorm: true,
+    firstWithoutNorm: true,
+    activation: 'gelu',
+    bothSides: 128,
+    biases: LLAMA_BIASES,
+    vocabSize: 50368,
+    maxContext: 8192,
+    names: {
+      embedding: 'embeddings.tok_embeddings.weight',
+      embeddingNorm: 'embeddings.norm.weight',
+      attentionNorm: 'attn_norm.weight',
+      qkv: 'attn.Wqkv.weight',
+      output: 'attn.Wo.weight',
+      mlpNorm: 'mlp_norm.weight',
+      gateUp: 'mlp.Wi.weight',
+      down: 'mlp.Wo.weight',
+      norm: 'final_norm.weight',
+    },
+    ggufNames: { gateUp: 'ffn_up.weight' },
+  },
+  nomic_bert: {
+    gguf: 'nomic-bert',
+    encoder: true,
+    norm: 'layer',
+    blockNorms: 'sum',
+    embeddingNorm: true,
+    tokenTypes: true,
+    vocabSize: 30528,
+    maxContext: 2048,
+    aliases: {
+      n_embd: 'hidden_size',
+      n_head: 'num_attention_heads',
+      n_layer: 'num_hidden_layers',
+      n_inner: 'intermediate_size',
+      n_positions: 'max_position_embeddings',
+      layer_norm_epsilon: 'layer_norm_eps',
+      rotary_emb_base: 'rope_theta',
+    },
+    names: {
+      layers: 'encoder.layers.',
+      embedding: 'embeddings.word_embeddings.weight',
+      tokenTypes: 'embeddings.token_type_embeddings.weight',
+      embeddingNorm: 'emb_ln.weight',
+      qkv: 'attn.Wqkv.weight',
+      output: 'attn.out_proj.weight',
+      attentionPostNorm: 'norm1.weight',
+      up: 'mlp.fc11.weight',
+      gate: 'mlp.fc12.weight',
+      down: 'mlp.fc2.weight',
+      mlpPostNorm: 'norm2.weight',
+    },
+    ggufNames: { attentionPostNorm: 'attn_output_norm.weight', mlpPostNorm: 'layer_output_norm.weight' },
+  },
+  gemma4: {
+    ...GEMMA4,
+    withoutExperts: GEMMA4,
+    experts: { gate: 'softmax', normalize: true, beside: true, fields: { used: 'top_k_experts' } },
+    reads: ['final_logit_softcapping', 'num_experts'],
+    names: {
+      ...BOTH_NORMS,
+      router: 'router.proj.weight',
+      expertGateUpRows: 'experts.gate_up_proj',
+      expertDown: 'experts.down_proj',
+    },
+  },
+  // It has no per-layer embeddings, and no field for them.
+  gemma4_unified: { ...GEMMA4 },
   phi3: {
     gguf: 'phi3',
     maxContext: 4096,
@@ -428,8 +674,38 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
   granitemoe: GRANITE_MOE,
   granitemoeshared: GRANITE_MOE,
   granitemoehybrid: {
-    ...GRANITE_MOE,
-    withoutExperts: { ...GRANITE, biases: SPLIT_BIASES, width: 'shared_intermediate_size', names: SHARED_MLP },
+    ...GRANITE_HYBRID,
+    withoutExperts: {
+      ...GRANITE_HYBRID,
+      experts: undefined,
+      width: 'shared_intermediate_size',
+      names: SHARED_MLP,
+      withoutStates: GRANITE_4.withoutExperts,
+    },
+  },
+  falcon_h1: {
+    gguf: 'falcon-h1',
+    recurrent: 'ssm',
+    stateBeside: true,
+    multipliers: 'falcon',
+    numKvHeads: 8,
+    maxContext: 8192,
+    biases: {
+      ...LLAMA_BIASES,
+      conv: ['mamba_conv_bias', true],
+      ssmIn: ['mamba_proj_bias', false],
+      ssmOut: ['projectors_bias', false],
+    },
+    ggufUnused: /attn_output\.bias$/,
+    reads: ['embedding_multiplier'],
+    names: {
+      norm: 'final_layernorm.weight',
+      mlpNorm: 'pre_ff_layernorm.weight',
+      gate: 'feed_forward.gate_proj.weight',
+      up: 'feed_forward.up_proj.weight',
+      down: 'feed_forward.down_proj.weight',
+    },
+    ggufNames: { mlpNorm: 'ffn_norm' },
   },
   stablelm: {
     gguf: 'stablelm',
@@ -683,6 +959,22 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     tied: true,
     names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
   },
+  nemotron_h: {
+    ...NEMOTRON_H,
+    gguf: 'nemotron_h_moe',
+    biases: { ...NEMOTRON_H.biases, mlp: undefined },
+    experts: {
+      gate: 'sigmoid',
+      normalize: true,
+      shared: 'plain',
+      choiceBias: 'always',
+      deepseek: true,
+      fields: { sharedWidth: 'moe_shared_expert_intermediate_size' },
+      ggufDense: 'without-router',
+      ggufShared: 'width',
+    },
+    withoutExperts: NEMOTRON_H,
+  },
   qwen3_next: QWEN3_NEXT,
   qwen3_5: QWEN3_5,
   qwen3_5_moe: {
@@ -717,21 +1009,15 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
  */
 export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['its layers of linear attention (delta networks)', 'qwen4exp kimilinear kimik3 bailingmoe3'],
-  ['its state space layers (Mamba)', 'mamba mamba2 jamba falconh1 granitehybrid nemotronh nemotronhmoe plamo2'],
+  ['its state space layers (Mamba)', 'mamba mamba2 jamba plamo2'],
   ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
   ['its layers of lightning attention', 'minimax01 minimax'],
   ['its sparse attention, for which an indexer chooses tokens', 'deepseek4 deepseekv4 dots3note hyv4 minimaxm3'],
   ['its alternating updates and per-layer embeddings', 'gemma3n'],
-  [
-    'its per-layer embeddings, keys and values shared by layers, and layers with heads of two sizes',
-    'gemma4 gemma4unified',
-  ],
-  ['its chunked attention, and the temperature of layers without RoPE', 'llama4'],
   ['its positions, which are learned or ALiBi, not RoPE', 'bloom gpt2 gptbigcode gptneo jais mpt opt refact starcoder'],
   [
-    'attention to later tokens: it is an encoder',
-    'bert roberta distilbert nomicbert nomicbertmoe neobert eurobert jinabertv2 jinabertv3 modernbert gemmaembedding ' +
-      'llamaembed openaiprivacyfilter neomme',
+    'its positions or its steps: it is another encoder',
+    'bert roberta distilbert nomicbertmoe neobert jinabertv2 jinabertv3 llamaembed openaiprivacyfilter neomme',
   ],
   ['attention to later tokens: it is a diffusion model', 'dream llada lladamoe rnd1'],
   ['its encoder, or attention as in one', 't5 t5encoder bart xlnet moonshine'],
@@ -775,13 +1061,17 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   attention_chunk_size: [],
   cross_attention_layers: [],
   is_encoder_decoder: [false],
-  is_causal: [true],
-  use_bidirectional_attention: [false],
+  is_causal: [true, false],
+  // Tokens of images see each other, and there are none here.
+  use_bidirectional_attention: [false, 'vision'],
+  prenorm: [false],
+  rotary_emb_interleaved: [false],
+  rotary_emb_fraction: [1],
 };
 
 /** The same for GGUF keys, without the architecture in front. */
 export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
-  'attention.causal': [true],
+  'attention.causal': [true, false],
 };
 
 /**
@@ -795,7 +1085,7 @@ export const GGUF_IGNORED: readonly (readonly [key: string, readBy: readonly Fam
   ['attention.max_alibi_bias', []],
   ['attention.temperature_scale', ['temperature']],
   ['attn_logit_softcapping', ['gemma2']],
-  ['final_logit_softcapping', ['gemma2', 'gemma3']],
+  ['final_logit_softcapping', ['gemma2', 'gemma3', 'gemma4']],
   ['logit_scale', ['granite', 'minicpm', 'cohere']],
   ['embedding_scale', ['granite', 'minicpm']],
   ['residual_scale', ['granite', 'minicpm']],

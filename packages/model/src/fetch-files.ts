@@ -115,6 +115,14 @@ export async function fetchModelFiles(url: string | URL, given: FetchFilesOption
   }
   await need('config.json');
   for (const file of OPTIONAL) await add(file);
+  if (await add('modules.json')) {
+    await add('config_sentence_transformers.json');
+    const modules = await jsonOf(folderOf(files, String(folder)), 'modules.json');
+    for (const module of new Fields({ modules }, `${folder}modules.json`).objects('modules')) {
+      const path = module.optionalText('path') ?? '';
+      if (/^\d+_\w+$/.test(path)) for (const one of ['config.json', 'model.safetensors']) await add(`${path}/${one}`);
+    }
+  }
   if (!files.has(SAFETENSORS_INDEX)) await need('model.safetensors');
   else for (const file of await partsOfIndex(files, String(folder))) await need(file);
   return files;

@@ -12,7 +12,7 @@ import type { GgufFile } from '@ropewalk/formats';
 import { RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { decodeUtf8, Fields, readOptions } from 'ropewalk/internal';
-import { configToJson, familyNameOf } from './config-json.js';
+import { configText, configToJson, familyNameOf } from './config-json.js';
 import type { BiasGroup } from './families.js';
 import { type Folder, optionalFile, optionalJson } from './folder.js';
 import { TOKENIZER_CLASS as CLASS, type TokenizerJson, tokenizerJsonFromGguf } from './gguf-tokenizer-json.js';
@@ -59,7 +59,9 @@ function readGraph(given: GraphFiles): Required<GraphFiles> {
 
 /** The tensors of a layer that carry the biases of a group. */
 const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
-  conv: /shortconv\.\w+\.bias$/,
+  conv: /(shortconv\.\w+|ssm_conv1d)\.bias$/,
+  ssmIn: /ssm_in\.bias$/,
+  ssmOut: /ssm_out\.bias$/,
   qkv: /attn_(q|k|v|qkv)\.bias$/,
   output: /attn_output\.bias$/,
   mlp: /ffn_(gate|up|down)\.bias$/,
@@ -82,7 +84,8 @@ export function filesFromGguf(header: GgufFile, config: DecoderConfig, given: Gr
     eos: vocabulary?.eosTokens ?? config.eosTokens,
     pad: vocabulary?.padToken,
   };
-  const files = [jsonFile('config.json', { ...made, ...graph.config }, 2), generationFile(ids)];
+  const text = configText({ ...made, ...graph.config });
+  const files = [{ name: 'config.json', bytes: utf8.encode(text) }, generationFile(ids)];
   if (vocabulary) {
     notes.push(...vocabulary.notes);
     const { tokenizer, config: tokenizerConfig, chatTemplates } = vocabulary;
@@ -205,6 +208,8 @@ function genaiFile(config: DecoderConfig, ids: TokenIds, { graph }: GraphFiles, 
   if (config.layers(config.maxContext).some(({ rope }) => rope?.axes))
     return without('gives positions of several axes to models of images only');
   if (config.recurrent) return without('pads on the right, and the states of this model would take padding for tokens');
+  if (config.chunk) return without('pads on the right, and chunks of tokens would count the padding');
+  if (config.layerSizes) return without('has one size of heads for all layers, and this model has two');
   if (config.valueDim !== config.headDim) return without('has one size for keys and values, and this model has two');
   const family = familyNameOf(config);
   const { eos_token_id, pad_token_id, bos_token_id } = idsOf(ids);

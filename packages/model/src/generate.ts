@@ -186,7 +186,7 @@ export async function* generate(
   const options = readOptions(given, 'generate: options', NAMES);
   const { session: kept, context, cacheDtype } = options;
   const settings = settingsOf(options);
-  checkKept(kept, 'generate');
+  if (kept !== undefined) checkKept(kept, 'generate');
   const apply = 'context and cacheDtype do not apply to a kept session. Give them to keepSession.';
   if (kept && (context !== undefined || cacheDtype !== undefined)) fail('RANGE', 'generate: session', apply);
   const { vocabSize, eosTokens } = model.config;

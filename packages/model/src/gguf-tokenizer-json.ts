@@ -14,7 +14,15 @@ import type { GgufValue } from '@ropewalk/formats';
 import { refuse } from 'ropewalk/backend';
 import { show } from 'ropewalk/internal';
 import { tokenId } from './config.js';
-import { byteLevelSteps, type GgufVocabulary, readScores, readTable, readVocabulary, TYPE } from './gguf-vocabulary.js';
+import {
+  byteLevelSteps,
+  type GgufVocabulary,
+  pieceModel,
+  readScores,
+  readTable,
+  readVocabulary,
+  TYPE,
+} from './gguf-vocabulary.js';
 import { SPACE } from './sentencepiece.js';
 import { MAX_PIECE } from './unigram.js';
 
@@ -162,6 +170,16 @@ function sentencePiece(read: GgufVocabulary, notes: string[]): Steps {
   };
 }
 
+function pieceBpe(read: GgufVocabulary): Steps {
+  const model = pieceModel(read);
+  return {
+    normalizer: marksSpaces,
+    pre_tokenizer: null,
+    decoder: pieceDecoder(false),
+    model: { ...model, vocab: vocabOf(read, model.merges) },
+  };
+}
+
 function unigram(read: GgufVocabulary): Steps {
   const { keys, tokens, common } = read;
   const scores = readScores(keys, tokens);
@@ -195,6 +213,8 @@ const WRITE: Readonly<Record<GgufVocabulary['kind']['model'], (read: GgufVocabul
   llama: sentencePiece,
   t5: unigram,
   gpt2: byteLevel,
+  gemma4: pieceBpe,
+  bert: ({ keys }) => keys.fail('UNSUPPORTED', 'tokenizer.ggml.model', 'WordPiece is not written in another form yet'),
 };
 
 /** Lists tokens and ids, which added tokens share. Unused ones that only fill up a vocabulary are left out. */

@@ -2,7 +2,8 @@
  * Reads the vocabulary in a GGUF header: `tokenizer.ggml.*`.
  *
  * "llama" is SentencePiece by scores (sentencepiece.ts), "t5" SentencePiece's Unigram (unigram.ts), "gpt2" byte-level
- * BPE with merges (@huggingface/tokenizers). The meaning of a key, and of its absence, follows llama.cpp: the page of
+ * BPE with merges (@huggingface/tokenizers), "gemma4" BPE with merges of pieces, "bert" WordPiece. The meaning of a
+ * key, and of its absence, follows llama.cpp: the page of
  * the format leaves most of it open.
  *
  * @module
@@ -27,6 +28,7 @@ import {
   tokenOfByte,
   type Vocabulary,
 } from './tokenizer.js';
+import { tokenizerFromJson } from './tokenizer-json.js';
 import type { Tokenizer } from './types.js';
 import { UNKNOWN_PENALTY, unigramOf } from './unigram.js';
 
@@ -89,7 +91,10 @@ export const PRE_TOKENIZERS: readonly (readonly [names: string, row: PreTokenize
   ['dbrx smaug-bpe chatglm-bpe glm4', { patterns: [gpt4('{1,3}')] }],
   ['qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan grok-2 solar-open', { patterns: [gpt4('')] }],
   ['qwen35', { patterns: [gpt4('', '[\\p{L}\\p{M}]', '\\p{L}\\p{M}')] }],
-  ['gpt-2 phi-2 gigachat a.x-4.0 mellum mpt olmo jais exaone4 trillion granite-docling', { patterns: [GPT2] }],
+  [
+    'gpt-2 modern-bert phi-2 gigachat a.x-4.0 mellum mpt olmo jais exaone4 trillion granite-docling',
+    { patterns: [GPT2] },
+  ],
   ['smollm starcoder refact command-r codeshell exaone minerva-7b mellum2', { patterns: ['\\p{N}', GPT2] }],
   ['deepseek-coder', { patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', HAN_HANGUL, '\\p{N}'] }],
   [
@@ -118,9 +123,10 @@ const BAR = /* @__PURE__ */ String.fromCodePoint(0xff5c); // full width
 /** The texts of tokens that end a turn. Files rarely name more than one of them by id. */
 const END_TEXTS: readonly string[] = [
   ...['</s>', '<eos>', '[EOS]', '<EOT>', '_<EOT>', '[EOT]', '<|endoftext|>', '<|end_of_text|>', '<end_of_utterance>'],
-  ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>'],
+  ...['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|end|>', '<|return|>', '<|call|>', '<end_of_turn>', '<turn|>'],
   ...[`<${BAR}end${SPACE}of${SPACE}sentence${BAR}>`, '<|fim_pad|>', '<|repo_name|>', '<|file_sep|>'],
 ];
+const TOOL_RESPONSE = '<|tool_response>';
 /** In the harmony format these tokens divide the model's reasoning from its answer, so they are text. */
 const HARMONY: readonly string[] = ['<|channel|>', '<|message|>', '<|start|>', '<|constrain|>'];
 
@@ -131,7 +137,7 @@ const HARMONY: readonly string[] = ['<|channel|>', '<|message|>', '<|start|>', '
  * @param where - the file's name in messages
  * @returns a tokenizer
  * @throws {RopewalkError} FORMAT for a key that is missing, of the wrong type or size; UNSUPPORTED for a vocabulary
- *   other than llama, gpt2 and t5, or an unknown pre-tokenizer
+ *   other than llama, gpt2, t5, gemma4 and bert, or an unknown pre-tokenizer
  * @example const tokenizer = tokenizerFromGguf(parseGguf(bytes).metadata);
  */
 export function tokenizerFromGguf(metadata: ReadonlyMap<string, GgufValue>, where = 'gguf'): Tokenizer {
@@ -159,13 +165,15 @@ export function readVocabulary(metadata: ReadonlyMap<string, GgufValue>, where: 
 
 /** llama.cpp's rules for a value of `tokenizer.ggml.model`, unless the file has its own. */
 export interface Kind {
-  readonly model: 'llama' | 't5' | 'gpt2';
+  readonly model: 'llama' | 't5' | 'gpt2' | 'gemma4' | 'bert';
   /** Only for gpt2. */
   readonly pre?: PreTokenizer;
   readonly addBos: boolean;
   readonly addEos: boolean;
   readonly bos?: number;
   readonly eos?: number;
+  /** The separator, which comes after a text. */
+  readonly sep?: number;
   readonly unknown?: number;
 }
 
@@ -173,14 +181,16 @@ const KINDS: Readonly<Record<Kind['model'], Kind>> = {
   llama: { model: 'llama', addBos: true, addEos: false, bos: 1, eos: 2, unknown: 0 },
   t5: { model: 't5', addBos: false, addEos: true, eos: 1, unknown: 2 },
   gpt2: { model: 'gpt2', addBos: false, addEos: false },
+  gemma4: { model: 'gemma4', addBos: true, addEos: false },
+  bert: { model: 'bert', addBos: true, addEos: false, bos: 101, sep: 102, unknown: 100 },
 };
 
 function kindOf(keys: Fields): Kind {
   const key = 'tokenizer.ggml.model';
   const model = keys.text(key);
   const next = 'Load the model from its HuggingFace files, if it has a tokenizer.json.';
-  if (!Object.hasOwn(KINDS, model)) return keys.refuse('UNSUPPORTED', key, 'llama, gpt2 or t5', next);
-  if (model !== 'gpt2') return KINDS[model as 'llama' | 't5'];
+  if (!Object.hasOwn(KINDS, model)) return keys.refuse('UNSUPPORTED', key, 'llama, gpt2, t5, gemma4 or bert', next);
+  if (model !== 'gpt2') return KINDS[model as Kind['model']];
   const pre = preTokenizerOf(keys);
   return { ...KINDS.gpt2, pre, addBos: pre.addBos ?? false };
 }
@@ -244,11 +254,17 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     const add = keys.optionalFlag(`tokenizer.ggml.add_${name}_token`);
     if (add && id === undefined)
       keys.fail('FORMAT', `tokenizer.ggml.${name}_token_id`, `it is missing, but add_${name}_token is true`);
-    return (add ?? usual) && id !== undefined ? [id] : [];
+    // The first files of Gemma 4 say false, which llama.cpp does not believe.
+    const always = kind.model === 'gemma4' && name === 'bos';
+    return (always || (add ?? usual)) && id !== undefined ? [id] : [];
   };
-  const bosToken = idOf('bos', kind.bos);
+  const bosToken = idOf('bos', idOf('cls', kind.bos));
+  const sepToken = idOf('seperator', kind.sep);
   const eosToken = idOf('eos', kind.eos);
-  const ends = [eosToken, idOf('eot'), idOf('eom'), ...END_TEXTS.map((text) => ids.get(text))];
+  // In Gemma 4's format a call of a tool ends the turn, and </s> is a word like any other.
+  const isGemma4 = kind.model === 'gemma4' && ids.has(TOOL_RESPONSE);
+  const endTexts = isGemma4 ? [...END_TEXTS.filter((text) => text !== '</s>'), TOOL_RESPONSE] : END_TEXTS;
+  const ends = [eosToken, idOf('eot'), idOf('eom'), ...endTexts.map((text) => ids.get(text))];
   // In the harmony format <|end|> ends a message, but not the turn.
   const harmonyEnd = ids.has('<|return|>') && ids.has('<|call|>') ? ids.get('<|end|>') : undefined;
   // These tokens swallow the white space after them, as in their tokenizer.json. A GGUF has no key for it.
@@ -259,7 +275,7 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     const type = types[id];
     const shown = id === harmonyEnd || HARMONY.includes(text);
     // Some converters write the ends of turns as user-defined or normal tokens; here they are control tokens.
-    const isSpecial = !shown && (type === TYPE.control || type === TYPE.unknown || END_TEXTS.includes(text));
+    const isSpecial = !shown && (type === TYPE.control || type === TYPE.unknown || endTexts.includes(text));
     if (isSpecial) special.add(id);
     const rstrip = stripsRight && !['<unk>', '<s>', '<|endoftext|>'].includes(text);
     if (isSpecial || shown || type === TYPE.userDefined) added.push({ id, content: text, special: isSpecial, rstrip });
@@ -282,7 +298,7 @@ function readCommon(keys: Fields, { texts, ids, types }: Tokens, kind: Kind): Co
     chatTemplates,
     unknownToken: idOf('unknown', kind.unknown),
     prefix: sideOf('bos', bosToken, kind.addBos),
-    suffix: sideOf('eos', eosToken, kind.addEos),
+    suffix: [...sideOf('sep', sepToken, kind.sep !== undefined), ...sideOf('eos', eosToken, kind.addEos)],
   };
 }
 
@@ -410,8 +426,70 @@ function byteLevel(read: GgufVocabulary): Vocabulary {
   };
 }
 
+/** Returns `model` of tokenizer.json for Gemma 4's BPE, whose pieces are text with marked spaces. */
+export function pieceModel({ keys, tokens, common }: GgufVocabulary) {
+  return {
+    type: 'BPE',
+    vocab: Object.fromEntries(tokens.ids),
+    merges: readMerges(keys, 'tokenizer.ggml.merges'),
+    byte_fallback: true,
+    fuse_unk: true,
+    ignore_merges: false,
+    unk_token: common.unknownToken === undefined ? null : tokens.texts[common.unknownToken]!,
+  };
+}
+
+function pieceBpe(read: GgufVocabulary): Vocabulary {
+  const { tokens, common } = read;
+  const { ids } = tokens;
+  const rest = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
+  const library = new HuggingFaceTokenizer({ ...rest, model: pieceModel(read) } as never, {});
+  return {
+    ...common,
+    stripSpace: false,
+    segment: (text) =>
+      (text.replaceAll(' ', SPACE).match(/\n+|[^\n]+/g) ?? []).flatMap((word) => {
+        // Lines are apart, and line breaks that are a token together need no merges.
+        const whole = word.startsWith('\n') ? ids.get(word) : undefined;
+        return whole === undefined ? library.model!([word]).map((token: string) => ids.get(token)!) : [whole];
+      }),
+    bytesOf: (id) => bytesOfPiece(tokens, id),
+  };
+}
+
+/** Reads the vocabulary as its tokenizer.json: a word's first part has the mark of a space here, the others `##` there. */
+function wordPiece({ keys, tokens, common }: GgufVocabulary): Vocabulary {
+  const { texts, types } = tokens;
+  const { unknownToken, where } = common;
+  if (unknownToken === undefined)
+    return keys.fail('FORMAT', 'tokenizer.ggml.unknown_token_id', 'there is no such token');
+  const isWord = (id: number): boolean => types[id] === TYPE.normal && !/^\[.*\]$/.test(texts[id]!);
+  const own = (text: string, id: number): string =>
+    !isWord(id) ? text : text.startsWith(SPACE) ? text.slice(SPACE.length) : `##${text}`;
+  const tokenizerJson = {
+    normalizer: { type: 'BertNormalizer', clean_text: true, handle_chinese_chars: true, lowercase: true },
+    pre_tokenizer: { type: 'BertPreTokenizer' },
+    decoder: { type: 'WordPiece', prefix: '##' },
+    model: {
+      type: 'WordPiece',
+      vocab: Object.fromEntries(texts.map((text, id) => [own(text, id), id])),
+      unk_token: texts[unknownToken],
+      continuing_subword_prefix: '##',
+    },
+  };
+  const inner = tokenizerFromJson({ tokenizerJson }, where);
+  return {
+    ...common,
+    stripSpace: true,
+    segment: (text) => inner.encode(text),
+    bytesOf: (id) => bytesOfPiece(tokens, id),
+  };
+}
+
 const BUILD: Readonly<Record<Kind['model'], (read: GgufVocabulary) => Vocabulary>> = {
   llama: sentencePiece,
   t5: unigram,
   gpt2: byteLevel,
+  gemma4: pieceBpe,
+  bert: wordPiece,
 };

@@ -10,7 +10,7 @@ export { byteSource, type FileData } from './byte-source.js';
 export { type ChatMessage, type ChatOptions, renderChat } from './chat.js';
 export { compareLogits, type LogitBlocks, type LogitComparison } from './compare-logits.js';
 export type { ModelFiles } from './description.js';
-export { embed } from './embed.js';
+export { type EmbedOptions, embed } from './embed.js';
 export type { Engine } from './engine.js';
 export { fetchModelFiles, fetchSource } from './fetch-files.js';
 export {
@@ -29,6 +29,7 @@ export { logits } from './logits.js';
 export { mebibytes } from './memory.js';
 export { type Perplexity, perplexity } from './perplexity.js';
 export { createSampler, type Sampler, type SamplingOptions } from './sampler.js';
+export { restoreSession, saveSession } from './saved-session.js';
 export type { LoadProgress } from './stream-weight.js';
 export { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 export type {

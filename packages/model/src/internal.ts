@@ -17,4 +17,4 @@ export { type QuantizedFormat, quantize } from './quantize.js';
 export type { DecoderSession } from './session.js';
 export { type BlockSplit, SPLIT_FORMATS, SPLITS } from './split-blocks.js';
 export { streamWeight } from './stream-weight.js';
-export type { HoldOptions, WeightPlan } from './weights.js';
+export { type HoldOptions, layerSizes, type WeightPlan } from './weights.js';

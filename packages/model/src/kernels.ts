@@ -137,7 +137,7 @@ function kernelSequence(decoder: Decoder, { context, cacheDtype }: Required<Sess
   return {
     cache,
     decoder,
-    chunkTokens: CHUNK_TOKENS,
+    chunkTokens: config.bidirectional ? context : CHUNK_TOKENS,
     get length() {
       return cache.length;
     },

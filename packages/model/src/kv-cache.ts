@@ -13,6 +13,7 @@ import {
 } from 'ropewalk';
 import { type CacheDtype, cacheWidths, stateShapes } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
+import { attends, layerSizes } from './weights.js';
 
 /** The rows that a shift moves at a time. */
 const SHIFT_ROWS = 512;
@@ -23,7 +24,7 @@ export class KvCache {
   length = 0;
   /**
    * Rotated keys `[capacity, num_kv_heads, head_dim]` for each layer; with latent attention `[capacity, 1, rank +
-   * rope]`. Layers without attention have none.
+   * rope]`. Layers without attention, and those that read another layer's, have none.
    */
   readonly k: readonly Tensor<CacheDtype>[];
   /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
@@ -46,22 +47,23 @@ export class KvCache {
     this.layers = config.layers(capacity);
     this.planRope = ropePlanner(capacity);
     this.#latentRank = config.latent?.rank ?? 0;
-    const heads = config.latent ? 1 : config.numKvHeads;
-    const { keys, values } = cacheWidths(config);
     const take = <D extends CacheDtype>(type: D, shape: readonly number[]): Tensor<D> => {
       const tensor = runner.allocate(type, shape);
       this.#taken.push(tensor);
       return tensor;
     };
-    const rows = (width: number): Tensor<CacheDtype>[] => {
+    const rows = (kind: 'keys' | 'values'): Tensor<CacheDtype>[] => {
       const all = new Array<Tensor<CacheDtype>>(this.layers.length);
-      for (const [layer, { recurrent }] of this.layers.entries())
-        if (!recurrent) all[layer] = take(dtype, [capacity, heads, width / heads]);
+      for (const [layer, one] of this.layers.entries()) {
+        const width = cacheWidths(config, layer)[kind];
+        const heads = config.latent ? 1 : layerSizes(config, layer).numKvHeads;
+        if (attends(one) && width > 0) all[layer] = take(dtype, [capacity, heads, width / heads]);
+      }
       return all;
     };
     try {
-      this.k = rows(keys);
-      this.v = values === 0 ? [] : rows(values);
+      this.k = rows('keys');
+      this.v = config.latent ? [] : rows('values');
       const shapes = stateShapes(config);
       this.states = this.layers.map(({ recurrent }) => (recurrent ? shapes.map((shape) => take('f32', shape)) : []));
     } catch (error) {
@@ -85,10 +87,10 @@ export class KvCache {
 /** Rows of keys and values that {@link shiftRows} shifts. */
 export interface CachedRows {
   readonly length: number;
-  /** `[rows, heads, width]` for each layer; only the first `length` rows count. */
-  readonly k: readonly Tensor<CacheDtype>[];
+  /** `[rows, heads, width]` for each layer that has keys of its own; only the first `length` rows count. */
+  readonly k: readonly (Tensor<CacheDtype> | undefined)[];
   /** The same for values; empty if the keys hold them. */
-  readonly v: readonly Tensor<CacheDtype>[];
+  readonly v: readonly (Tensor<CacheDtype> | undefined)[];
   readonly layers: readonly LayerConfig[];
 }
 
@@ -110,7 +112,7 @@ export function shiftRows(
   const moved = length - from - count;
   if (moved <= 0 || count <= 0) return;
   const most = Math.min(moved, SHIFT_ROWS);
-  const width = Math.max(...[k[0]!, ...v.slice(0, 1)].map(({ shape }) => shape[1]! * shape[2]!));
+  const width = Math.max(...[...k, ...v].map((tensor) => (tensor ? tensor.shape[1]! * tensor.shape[2]! : 0)));
   const scratch = runner.allocate('f32', [most, width]);
   /** Moves rows piece by piece through `scratch`, because source and target may overlap. */
   const move = (tensor: Tensor<CacheDtype>, back: ((rows: number) => RopePlan) | undefined): void => {
@@ -126,7 +128,8 @@ export function shiftRows(
   };
   try {
     for (const [layer, { rope }] of layers.entries()) {
-      const keys = k[layer]!;
+      const keys = k[layer];
+      if (!keys) continue;
       move(keys.slice(2, plain, keys.shape[2]!), rope && rotateBack(rope, count, most));
       if (plain > 0) move(keys.slice(2, 0, plain), undefined);
       if (v.length > 0) move(v[layer]!, undefined);

@@ -13,7 +13,15 @@ import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
 import { checkFits, usualContext } from './memory.js';
 import { type DecoderSession, SESSION_NAMES, sessionOf } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
-import type { DecoderConfig, Model, ModelMemory, Session, SessionOptions, Tokenizer } from './types.js';
+import type {
+  DecoderConfig,
+  EmbeddingSettings,
+  Model,
+  ModelMemory,
+  Session,
+  SessionOptions,
+  Tokenizer,
+} from './types.js';
 
 /** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<SessionOptions, 'context'>, KernelOptions {
@@ -76,6 +84,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
   const opened = await chosen.open(description);
   try {
     const tokenizer = ownTokenizer ?? (await description.readTokenizer());
+    const embedding = await description.readEmbedding();
     signal?.throwIfAborted();
     const asked = typeof context === 'function' ? context(config, tokenizer || undefined) : context;
     const session = { context: asked ?? usualContext(config), cacheDtype };
@@ -86,7 +95,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
     onMemory?.(memory, config);
     checkMemory(memory);
     await opened.load(session, { signal, onProgress });
-    return new LoadedModel(opened, { config, tokenizer, memory, checkMemory, session });
+    return new LoadedModel(opened, { config, tokenizer, embedding, memory, checkMemory, session });
   } catch (error) {
     opened.dispose();
     throw error;
@@ -97,6 +106,7 @@ export async function loadModel(files: ModelFiles, given: LoadOptions = {}): Pro
 interface Loaded {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer | false;
+  readonly embedding: EmbeddingSettings | undefined;
   readonly memory: ModelMemory;
   /** Refuses memory that is not there; `heldBytes` of it are allocated already. */
   readonly checkMemory: (needed: ModelMemory, heldBytes: number) => void;
@@ -108,6 +118,7 @@ class LoadedModel implements Model {
   readonly config: DecoderConfig;
   readonly memory: ModelMemory;
   readonly backend: string;
+  readonly embedding: EmbeddingSettings | undefined;
   readonly #opened: EngineModel;
   readonly #loaded: Loaded;
   readonly #sessions = new Set<DecoderSession>();
@@ -117,6 +128,7 @@ class LoadedModel implements Model {
     this.config = loaded.config;
     this.memory = loaded.memory;
     this.backend = opened.name;
+    this.embedding = loaded.embedding;
     this.#opened = opened;
     this.#loaded = loaded;
   }
@@ -128,6 +140,10 @@ class LoadedModel implements Model {
   }
 
   openSession(options: SessionOptions = {}): Session {
+    const { architecture, bidirectional } = this.config;
+    const next = 'Use embed or model.hidden.';
+    if (bidirectional)
+      fail('UNSUPPORTED', 'openSession', `${architecture} sees later tokens, so it continues no text. ${next}`);
     return this.#open(readOptions(options, 'openSession: options', SESSION_NAMES));
   }
 

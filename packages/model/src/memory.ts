@@ -2,7 +2,7 @@
 import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import type { DecoderConfig, ModelMemory } from './types.js';
-import { deltaWidth, type WeightPlan } from './weights.js';
+import { attends, deltaWidth, layerSizes, spaceSizes, type WeightPlan } from './weights.js';
 
 /** The tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
 export const CHUNK_TOKENS = 512;
@@ -39,7 +39,9 @@ export function activationsOf(config: DecoderConfig) {
   const inner = Math.max(config.intermediateSize, used * width, sharedWidth);
   const gatedShare = family.experts?.shared === 'gated' && sharedWidth > 0 ? 1 : 0;
   const delta = recurrent?.kind === 'delta' ? recurrent : undefined;
+  const space = spaceSizes(config);
   const cached = latent ? latent.rank + latent.rope : 0;
+  const perLayer = config.perLayerWidth * config.numLayers;
   const widths = {
     x: hiddenSize,
     normed: hiddenSize,
@@ -57,11 +59,19 @@ export function activationsOf(config: DecoderConfig) {
     indices: used,
     chosen: used,
     routed: experts ? hiddenSize : 0,
+    expertLatent: experts?.latent ?? 0,
+    expertScales: family.experts?.beside ? used : 0,
+    perLayer,
+    perLayerProjected: perLayer,
+    perLayerGate: config.perLayerWidth,
     sharedLogit: gatedShare,
     sharedIndex: gatedShare,
     sharedLogitWeight: gatedShare,
-    projected: recurrent?.kind === 'conv' ? 3 * hiddenSize : deltaWidth(config),
-    convolved: recurrent?.kind === 'conv' ? hiddenSize : deltaWidth(config),
+    projected: recurrent?.kind === 'conv' ? 3 * hiddenSize : deltaWidth(config) || space.ssm,
+    convolved: recurrent?.kind === 'conv' ? hiddenSize : deltaWidth(config) || space.xbc,
+    scanned: space.inner,
+    scaled: config.branchScales ? hiddenSize : 0,
+    beside: family.stateBeside ? hiddenSize : 0,
     deltaZ: delta ? delta.heads * delta.valueDim : 0,
     deltaBeta: delta?.heads ?? 0,
     deltaDecay: delta?.heads ?? 0,
@@ -74,8 +84,11 @@ export function activationsOf(config: DecoderConfig) {
 export type Activation = ReturnType<typeof activationsOf>[number][0];
 
 /** Counts the elements of one token's keys and values in one layer. Latent attention has its values in the keys. */
-export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderConfig) {
+export function cacheWidths(config: DecoderConfig, layer: number) {
+  const { latent } = config;
   if (latent) return { keys: latent.rank + latent.rope, values: 0 };
+  const { numKvHeads, headDim, valueDim, sharesWith } = layerSizes(config, layer);
+  if (sharesWith !== undefined) return { keys: 0, values: 0 };
   return { keys: numKvHeads * headDim, values: numKvHeads * valueDim };
 }
 
@@ -83,6 +96,11 @@ export function cacheWidths({ numKvHeads, headDim, valueDim, latent }: DecoderCo
 export function stateShapes({ recurrent, hiddenSize }: DecoderConfig): readonly (readonly number[])[] {
   if (!recurrent) return [];
   if (recurrent.kind === 'conv') return [[recurrent.width - 1, hiddenSize]];
+  if (recurrent.kind === 'ssm')
+    return [
+      [recurrent.width - 1, spaceSizes({ recurrent }).xbc],
+      [recurrent.heads, recurrent.stateDim, recurrent.headDim],
+    ];
   const { width, heads, keyDim, valueDim } = recurrent;
   return [
     [width - 1, deltaWidth({ recurrent })],
@@ -90,9 +108,12 @@ export function stateShapes({ recurrent, hiddenSize }: DecoderConfig): readonly 
   ];
 }
 
-/** Counts the rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. */
-export function batchRows(tokens: number): number {
-  return Math.min(CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
+/**
+ * Counts the rows of activations to allocate for a batch: a power of two, so that prompts of many lengths share them. A
+ * bidirectional model takes a text at once.
+ */
+export function batchRows(tokens: number, { bidirectional }: Pick<DecoderConfig, 'bidirectional'>): number {
+  return Math.min(bidirectional ? Infinity : CHUNK_TOKENS, 2 ** Math.ceil(Math.log2(tokens)));
 }
 
 /** Counts the rows of logits that are computed at a time. */
@@ -108,13 +129,13 @@ export function memoryOf(
 ): ModelMemory {
   const { vocabSize } = config;
   const { context, cacheDtype } = session;
-  const { keys, values } = cacheWidths(config);
   const layers = config.layers(context);
   const states = layers.filter(({ recurrent }) => recurrent).length;
-  const cacheBytesPerToken = (layers.length - states) * (keys + values) * sizeBytes(cacheDtype);
+  const cached = layers.map((layer, n) => (attends(layer) ? cacheWidths(config, n) : { keys: 0, values: 0 }));
+  const cacheBytesPerToken = cached.reduce((sum, { keys, values }) => sum + keys + values, 0) * sizeBytes(cacheDtype);
   const stateSizes = stateShapes(config).map((shape) => shape.reduce((size, length) => size * length, 4));
   const cacheBytes = context * cacheBytesPerToken + states * stateSizes.reduce((sum, size) => sum + size, 0);
-  const keysBytes = context * Math.max(keys, values) * sizeBytes(cacheDtype);
+  const keysBytes = context * Math.max(...cached.flatMap(({ keys, values }) => [keys, values])) * sizeBytes(cacheDtype);
   let [largestName, largestBytes] = ['keys or values of a layer', keysBytes];
   let [weightsBytes, widenedBytes] = [0, 0];
   for (const { name, heldBytes, widened, held } of weights) {
@@ -123,7 +144,7 @@ export function memoryOf(
     if (heldBytes > largestBytes) [largestName, largestBytes] = [name, heldBytes];
   }
   const width = activationsOf(config).reduce((sum, [, one]) => sum + one, 0);
-  const scratchBytes = 4 * (batchRows(context) * width + logitRows(vocabSize) * vocabSize);
+  const scratchBytes = 4 * (batchRows(context, config) * width + logitRows(vocabSize) * vocabSize);
   const ropes = new Set(layers.map(({ rope }) => rope));
   let tableBytes = 0;
   for (const rope of ropes) tableBytes += rope ? 4 * context * (rope.rotaryDim ?? rope.headDim) : 0;

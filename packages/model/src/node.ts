@@ -26,7 +26,7 @@ import type { HoldOptions } from './weights.js';
 
 /** The names of a model's files. Others in the folder are not opened. */
 const WANTED =
-  /^((config|generation_config|tokenizer|tokenizer_config|model\.safetensors\.index)\.json|chat_template\.jinja|.*\.safetensors|.*\.gguf)$/i;
+  /^((config|generation_config|tokenizer|tokenizer_config|model\.safetensors\.index|modules|config_sentence_transformers)\.json|chat_template\.jinja|.*\.safetensors|.*\.gguf)$/i;
 
 /**
  * Loads a model from a folder.
@@ -102,6 +102,13 @@ async function pathsAt(path: string): Promise<Paths> {
 async function pathsInFolder(path: string): Promise<Paths> {
   const names = await readdir(path).catch((cause) => refuseSystem('FORMAT', path, 'a readable folder', cause));
   const wanted = names.filter((name) => WANTED.test(name));
+  // The modules of sentence-transformers lie in folders such as 1_Pooling.
+  for (const folder of wanted.includes('modules.json') ? names.filter((name) => /^\d+_\w+$/.test(name)) : []) {
+    const inside = await readdir(join(path, folder)).catch(() => []);
+    wanted.push(
+      ...inside.filter((name) => /^(config\.json|model\.safetensors)$/.test(name)).map((name) => `${folder}/${name}`),
+    );
+  }
   const isGraph = names.some((name) => name === 'onnx' || /\.onnx$/i.test(name));
   const next = 'Give the model that it came from: a HuggingFace folder or a GGUF.';
   if (isGraph && !wanted.some((name) => /\.(safetensors|gguf)$/i.test(name)))

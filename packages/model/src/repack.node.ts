@@ -15,6 +15,7 @@ import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
 import { checkSignal, checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
+import { configText } from './config-json.js';
 import { describeModel } from './description.js';
 import { describeModelPath } from './node.js';
 import { type PlannedModel, planModel } from './plan-model.js';
@@ -137,8 +138,8 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   if (tiedHead && !config.tiedHead)
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
-  const biases = { qkv: has('q'), output: has('output'), mlp: has('up') || has('down'), conv: has('conv') };
-  return { ...config, source: 'gguf', tiedHead, biases };
+  const [qkv, output, mlp, conv] = [has('q'), has('output'), has('up') || has('down'), has('conv')];
+  return { ...config, source: 'gguf', tiedHead, biases: { qkv, output, mlp, conv, ssmIn: false, ssmOut: false } };
 }
 
 /** Lists the tensors that decide how the others are stored. q, k and v are one tensor if transformers has them so. */
@@ -148,6 +149,8 @@ function storedNames({ config, weights }: PlannedModel, target: DecoderConfig): 
   const gguf = target.source === 'gguf';
   const hasChoice = weights.some(({ place }) => place.endsWith('.choiceBias.weight'));
   if (hasChoice) names.push(gguf ? 'exp_probs_b.bias' : (saved.choiceBias ?? 'mlp.gate.e_score_correction_bias'));
+  const hasScale = weights.some(({ place }) => place.endsWith('.layerScale.weight'));
+  if (hasScale) names.push(gguf ? 'layer_output_scale.weight' : 'layer_scalar');
   const qkv = saved.qkv && (gguf ? 'attn_qkv.weight' : saved.qkv);
   const hasBias = weights.some(({ place }) => place.endsWith('.q.bias'));
   if (qkv) names.push(qkv, ...(hasBias ? [qkv.replace(/weight$/, 'bias')] : []));
@@ -314,7 +317,7 @@ export async function writeSafetensorsFolder(
     const repack = planRepack(description, layout, repairingOf(config, target));
     const [most] = typesOf(repack);
     json.torch_dtype = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' }[most?.type ?? 'F32'];
-    const configBytes = new TextEncoder().encode(`${JSON.stringify(json, null, 2)}\n`);
+    const configBytes = new TextEncoder().encode(configText(json));
     const written = files.map((one) => (one.name === 'config.json' ? { ...one, bytes: configBytes } : one));
     const tensors = repack.tensors.map(({ name, shape, held }) => ({ name, shape, dtype: held as 'f32' }));
     const header = writeSafetensorsHeader(tensors, { format: 'pt' });

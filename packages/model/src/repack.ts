@@ -212,6 +212,10 @@ function rebuilt(
       });
     case 'expertDownTransposed.weight':
       return whole([part], ['expertDown.weight'], (weight) => [weight!.permute([0, 2, 1])]);
+    case 'expertGate.weight':
+      return whole([part, 'expertUp.weight'], ['expertGateUp.weight'], (gate, up) => [besideEachOther(gate!, up!)]);
+    case 'expertDown.weight':
+      return whole([part], ['expertDownTransposed.weight'], (weight) => [weight!.permute([0, 2, 1])]);
     case 'expertDownTransposed.bias':
       return whole([part], ['expertDown.bias'], (bias) => [bias!]);
     default:
@@ -231,6 +235,18 @@ function joinLatent(kB: Floats, vB: Floats): Floats {
     data.set(values.subarray(head * dv * c, (head + 1) * dv * c), (head * (p + dv) + p) * c);
   }
   return tensorFrom(data, { dtype: kB.dtype as 'f32', shape: [n * (p + dv), c] });
+}
+
+/** Joins the gates and ups of experts, `[e, x, h]` each, to `[e, h, 2x]`, as Llama 4 has them. */
+function besideEachOther(gate: Floats, up: Floats): Floats {
+  const [e, x, h] = gate.shape as [number, number, number];
+  const [gates, ups] = [gate, up].map((one) => one.permute([0, 2, 1]).contiguous().read() as Float32Array);
+  const data = new (gates!.constructor as Float32ArrayConstructor)(2 * gates!.length);
+  for (let row = 0; row < e * h; row++) {
+    data.set(gates!.subarray(row * x, (row + 1) * x), 2 * row * x);
+    data.set(ups!.subarray(row * x, (row + 1) * x), (2 * row + 1) * x);
+  }
+  return tensorFrom(data, { dtype: gate.dtype as 'f32', shape: [e, h, 2 * x] });
 }
 
 async function load(description: PlannedModel, plan: WeightPlan, options: StreamWeightOptions) {

@@ -1,4 +1,4 @@
-/** Reads HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE); the other steps are ours. @module */
+/** Reads HuggingFace's tokenizer.json. @huggingface/tokenizers merges words (BPE, WordPiece); the other steps are ours. @module */
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type OptionNames, readOptions } from 'ropewalk/internal';
@@ -44,8 +44,8 @@ const NAMES: OptionNames<TokenizerFiles> = { tokenizerJson: true, tokenizerConfi
  * @param given - the files, parsed by parseJson
  * @param where - the file's name in messages
  * @returns a tokenizer
- * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE and
- *   Unigram, or a decoder that is neither byte-level nor SentencePiece's
+ * @throws {RopewalkError} FORMAT for a field of the wrong type or size; UNSUPPORTED for a model other than BPE,
+ *   WordPiece and Unigram, or a decoder that is neither theirs nor SentencePiece's
  * @example const tokenizer = tokenizerFromJson({ tokenizerJson: parseJson(bytes, 'tokenizer.json') });
  */
 export function tokenizerFromJson(given: TokenizerFiles, where = 'tokenizer.json'): Tokenizer {
@@ -117,9 +117,15 @@ interface Model {
 function readModel(model: Fields, added: readonly AddedToken[]): Model {
   const type = model.optionalText('type') ?? (model.has('merges') ? 'BPE' : undefined);
   if (type === 'Unigram') return readUnigram(model, added);
-  if (type !== 'BPE') model.refuse('UNSUPPORTED', 'type', 'BPE or Unigram', 'Other models are not read.');
+  if (type !== 'BPE' && type !== 'WordPiece')
+    model.refuse('UNSUPPORTED', 'type', 'BPE, WordPiece or Unigram', 'Other models are not read.');
   const ids = readVocab(model);
-  const merges = readMerges(model, 'merges');
+  const words = type === 'WordPiece';
+  if (words && !ids.has(model.text('unk_token'))) model.refuse('FORMAT', 'unk_token', 'a token of the vocabulary');
+  if (words) model.text('continuing_subword_prefix');
+  // The time of a word grows with the square of its length.
+  model.optionalInteger('max_input_chars_per_word', 1, 1000);
+  const merges = words ? [] : readMerges(model, 'merges');
   const library = quietly(model.where, () => {
     const fields = Object.fromEntries(model.keys().map((key) => [key, model.raw(key)]));
     const own = { ...fields, type, vocab: Object.fromEntries(ids), merges };
@@ -128,6 +134,7 @@ function readModel(model: Fields, added: readonly AddedToken[]): Model {
   });
   // These settings change the ends of a word, or a word as a whole, so a part of a word cannot be segmented alone.
   const whole =
+    words ||
     model.flag('ignore_merges') ||
     ['end_of_word_suffix', 'continuing_subword_suffix'].some((key) => model.optionalText(key));
   const cut = whole ? (word: string) => [word] : cutterOf(merges);
@@ -231,6 +238,7 @@ function readDecoder(root: Fields): TokenDecoder {
   const stepsOf = (step: Fields): Fields[] =>
     step.raw('type') === 'Sequence' ? step.objects('decoders').flatMap(stepsOf) : [step];
   const replacements: [from: string, to: string][] = [];
+  let joint: string | undefined;
   const seen = new Set<string>();
   let stripSpace = false;
   for (const step of stepsOf(root.object('decoder'))) {
@@ -240,6 +248,9 @@ function readDecoder(root: Fields): TokenDecoder {
       if (!from)
         return step.refuse('UNSUPPORTED', 'pattern', 'a text to replace', 'Patterns are not read in a decoder.');
       replacements.push([from, step.optionalText('content') ?? '']);
+    } else if (type === 'WordPiece') {
+      joint = step.text('prefix');
+      stripSpace = true;
     } else if (type === 'Metaspace') {
       replacements.push([step.optionalText('replacement') ?? SPACE, ' ']);
       // Metaspace removes the space that it puts in front, unless it never puts one. @see huggingface/tokenizers
@@ -249,7 +260,7 @@ function readDecoder(root: Fields): TokenDecoder {
       if (!oneSpace || !seen.has('Fuse')) step.refuse('UNSUPPORTED', 'content', 'one space at the start, after Fuse');
       stripSpace = true;
     } else if (type !== 'ByteLevel' && type !== 'ByteFallback' && type !== 'Fuse') {
-      step.refuse('UNSUPPORTED', 'type', 'ByteLevel, Replace, ByteFallback, Fuse, Strip or Metaspace');
+      step.refuse('UNSUPPORTED', 'type', 'ByteLevel, WordPiece, Replace, ByteFallback, Fuse, Strip or Metaspace');
     }
     seen.add(type);
   }
@@ -260,6 +271,8 @@ function readDecoder(root: Fields): TokenDecoder {
       const byte = byteFallback ? byteOfToken(text) : undefined;
       if (byte !== undefined) return Uint8Array.of(byte);
       if (byteLevel && !added) return bytesOfByteLevel(text);
+      // Parts inside a word have the mark, and other tokens begin a word.
+      if (joint !== undefined) return utf8.encode(text.startsWith(joint) ? text.slice(joint.length) : ` ${text}`);
       return utf8.encode(replacements.reduce((so, [from, to]) => so.replaceAll(from, to), text));
     },
   };

@@ -28,6 +28,10 @@ const BEHAVIORS = ['Removed', 'Isolated', 'MergedWithPrevious', 'MergedWithNext'
 /** The characters of `\w` in Rust's regular expressions, which HuggingFace's own program has here. */
 const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
 
+/** The characters that are words of their own in BERT. */
+const IDEOGRAPH =
+  /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]/gu;
+
 /** The steps of a text before its model sees it. */
 export interface Steps {
   /** Undefined without a normalizer. */
@@ -176,6 +180,7 @@ interface LibraryStep {
   pattern?: unknown;
   normalize?: (text: string) => string;
   pre_tokenize_text?: (text: string) => string[];
+  tokenize_chinese_chars?: (text: string) => string;
   readonly normalizers?: readonly unknown[];
   readonly tokenizers?: readonly unknown[];
 }
@@ -201,6 +206,8 @@ function adjust(library: unknown, charsmaps: ReadonlyMap<unknown, Charsmap>, whe
     if (behavior !== 'Isolated' || invert)
       step.pre_tokenize_text = (text) => splitText(text, step.pattern as RegExp, behavior, invert);
   }
+  // The library sees no ideographs behind U+FFFF.
+  if (config.type === 'BertNormalizer') step.tokenize_chinese_chars = (text) => text.replace(IDEOGRAPH, ' $& ');
   const charsmap = charsmaps.get(config);
   if (charsmap) step.normalize = charsmap.replaceGraphemes;
 }

@@ -56,6 +56,10 @@ export interface DecoderConfig {
   readonly qkNorm: boolean;
   /** Whether attention and feed-forward both read the residual stream. */
   readonly parallel: boolean;
+  /** Whether attention sees later tokens too. Such a model makes embeddings; it opens no session. */
+  readonly bidirectional: boolean;
+  /** The number of token types, whose first is added to each embedding; 0 for none. */
+  readonly tokenTypes: number;
   /** Multiplies attention scores. */
   readonly attentionScale: number;
   /** Caps attention scores: c·tanh(score/c). */
@@ -66,13 +70,21 @@ export interface DecoderConfig {
   readonly logitScale: number;
   /** Caps the logits: c·tanh(logit/c). */
   readonly logitSoftcap: number | undefined;
-  /** q at position p is multiplied by 1 + scale·ln(⌊p / context⌋ + 1). */
-  readonly temperature: { readonly scale: number; readonly context: number } | undefined;
+  /** Factors of what a layer's parts read and give; undefined for none. */
+  readonly branchScales: BranchScales | undefined;
+  /** q at position p is multiplied by 1 + scale·ln(⌊p / context⌋ + 1); with `still` in layers that do not rotate, for p + 1. */
+  readonly temperature: { readonly scale: number; readonly context: number; readonly still?: true } | undefined;
+  /** Layers that rotate see only tokens of their own chunk of so many; undefined for all. */
+  readonly chunk: number | undefined;
   /** Multi-head latent attention. RoPE rotates `rope` dimensions of q, and a key that all heads share. */
   readonly latent: LatentConfig | undefined;
   readonly experts: ExpertConfig | undefined;
   /** The layers that have a state instead of attention. A state cannot go back to an earlier token. */
   readonly recurrent: RecurrentConfig | undefined;
+  /** The sizes of each layer, where layers differ. The sizes of the model are then the largest. */
+  readonly layerSizes: readonly LayerSizes[] | undefined;
+  /** The width of the embeddings that each layer has of its own, in front of its end; 0 for none. */
+  readonly perLayerWidth: number;
   /** The layers behind the last, which predict further tokens: a GGUF has their tensors, and nothing here reads them. */
   readonly furtherLayers: number;
   readonly bosToken?: number;
@@ -83,6 +95,14 @@ export interface DecoderConfig {
   layers(context: number): readonly LayerConfig[];
   /** Assumptions where the file says nothing, and settings that are not applied; full sentences. */
   readonly notes: readonly string[];
+}
+
+/** The sizes of a layer, and where its keys and values come from. */
+export interface LayerSizes extends Pick<DecoderConfig, 'numKvHeads' | 'headDim' | 'valueDim' | 'intermediateSize'> {
+  /** The earlier layer whose keys and values it reads; undefined for its own. */
+  readonly sharesWith?: number | undefined;
+  /** Whether values are the keys before their norm and RoPE. */
+  readonly valuesAreKeys?: boolean | undefined;
 }
 
 /** The sizes of multi-head latent attention. */
@@ -96,8 +116,8 @@ export interface LatentConfig {
   readonly rope: number;
 }
 
-/** A layer with a state instead of keys and values: a gated short convolution, or the gated delta rule. */
-export type RecurrentConfig = ShortConvConfig | DeltaConfig;
+/** A layer with a state instead of keys and values: a gated short convolution, the gated delta rule, or a state space. */
+export type RecurrentConfig = ShortConvConfig | DeltaConfig | StateSpaceConfig;
 
 /** The short convolutions of LFM2. */
 export interface ShortConvConfig {
@@ -119,6 +139,36 @@ export interface DeltaConfig {
   readonly tiled: boolean;
 }
 
+/** The state spaces of Mamba-2, behind a convolution of x, B and C. */
+export interface StateSpaceConfig {
+  readonly kind: 'ssm';
+  readonly width: number;
+  /** Heads of x share the B and C of a group. */
+  readonly groups: number;
+  readonly heads: number;
+  /** The sizes of B and C, and of a head of x. */
+  readonly stateDim: number;
+  readonly headDim: number;
+  /** The smallest and the largest time step. */
+  readonly limits: readonly [min: number, max: number];
+  /** The RMS norm of each group of the output comes after its gate, or before it; undefined for none. */
+  readonly norm: 'after-gate' | 'before-gate' | undefined;
+}
+
+/** The factors of Falcon-H1's layers. In a GGUF the matrices have them. */
+export interface BranchScales {
+  /** The inputs of attention and of the state space, and their outputs. */
+  readonly attentionIn: number;
+  readonly attentionOut: number;
+  readonly ssmIn: number;
+  readonly ssmOut: number;
+  /** The state space's gate, x, B, C and time steps. */
+  readonly ssm: readonly number[];
+  /** The gate of the feed-forward block before its activation, and the output of the block. */
+  readonly gate: number;
+  readonly down: number;
+}
+
 /** The experts of a model. */
 export interface ExpertConfig {
   readonly count: number;
@@ -127,6 +177,8 @@ export interface ExpertConfig {
   /** The inner width of an expert, and of the shared expert; 0 for none. */
   readonly width: number;
   readonly sharedWidth: number;
+  /** The length of the vector that experts read and give in place of the stream; undefined for none. */
+  readonly latent?: number | undefined;
   /** The rule by which a token's experts are chosen. */
   readonly route: Omit<RouteOptions, 'bias'>;
   /** Whether each layer has experts instead of a dense feed-forward block. */
@@ -137,10 +189,19 @@ export interface ExpertConfig {
 export interface LayerConfig {
   /** Undefined for a layer without position encoding. Layers with the same RoPE have the same object. */
   readonly rope: RopeSpec | undefined;
-  /** The number of tokens that a token sees, including itself; undefined for all. */
+  /**
+   * The number of tokens that a token sees, including itself; undefined for all. In a bidirectional model it sees as
+   * many on the other side.
+   */
   readonly window: number | undefined;
-  /** Whether the layer has no attention, but what {@link DecoderConfig.recurrent} says. */
+  /** A token sees only those before it in its chunk of so many; undefined for all. */
+  readonly chunk?: number;
+  /** Whether the layer has the state that {@link DecoderConfig.recurrent} says. */
   readonly recurrent?: boolean;
+  /** Whether it attends. Default: if it has no state. */
+  readonly attends?: boolean;
+  /** Whether it has a feed-forward block. Default: true. */
+  readonly feedForward?: boolean;
 }
 
 /** Options of {@link Session.append}. */
@@ -211,12 +272,39 @@ export interface KeptSession {
   dispose(): void;
 }
 
+/** How hidden states become one vector: the `mean` of all tokens, the first (`cls`), or the `last`. */
+export type Pooling = 'mean' | 'cls' | 'last';
+
+/** A matrix that multiplies the pooled vector. */
+export interface DenseLayer {
+  readonly inputs: number;
+  readonly outputs: number;
+  /** `[outputs, inputs]` */
+  readonly weight: Float32Array;
+  /** `[outputs]` */
+  readonly bias: Float32Array | undefined;
+  readonly activation: 'none' | 'tanh';
+}
+
+/** Pooling, matrices and prompts, as a model's files say them. */
+export interface EmbeddingSettings {
+  readonly pooling: Pooling | undefined;
+  /** They multiply the pooled vector, in order. */
+  readonly dense: readonly DenseLayer[];
+  /** The texts that go before a text, by name. */
+  readonly prompts: ReadonlyMap<string, string>;
+  /** The name of the one that is used unless another is given. */
+  readonly defaultPrompt: string | undefined;
+}
+
 /** A decoder with its weights in a backend's memory. */
 export interface Model {
   readonly config: DecoderConfig;
   /** @throws {RopewalkError} UNSUPPORTED when the model was loaded with `tokenizer: false` */
   readonly tokenizer: Tokenizer;
   readonly backend: string;
+  /** Undefined if its files say nothing about embeddings. */
+  readonly embedding?: EmbeddingSettings | undefined;
   /** The memory of its weights, and of a session with the options given to loadModel. */
   readonly memory: ModelMemory;
   /**

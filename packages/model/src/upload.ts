@@ -34,15 +34,21 @@ export interface Norm {
 
 /** The parts of one layer that the model has. `LAYER` in weights.ts has their shapes. */
 export type LayerWeights = {
-  readonly [P in Part]?: P extends `${string}Norm` | 'sinks' | 'choiceBias' ? Norm : Linear;
+  readonly [P in Part]?: P extends `${string}Norm` | 'sinks' | 'choiceBias' | `${string}Scale` ? Norm : Linear;
 };
 
 /** All weights of a decoder. */
 export interface Weights {
   /** `[vocab, h]` */
   readonly embedding: Weight;
+  /** `[types, h]` */
+  readonly tokenTypes: Weight | undefined;
+  readonly embeddingNorm: Norm | undefined;
   readonly layers: readonly LayerWeights[];
-  readonly norm: Norm;
+  /** Undefined if the last layer ends with a norm. */
+  readonly norm: Norm | undefined;
+  /** The embeddings of all layers `[vocab, layers · width]`, what the stream is multiplied by for them, and its norm. */
+  readonly perLayer: { readonly embedding: Weight; readonly projection: Weight; readonly norm: Norm } | undefined;
   /** `[vocab, h]`; the embedding itself where the head is tied. */
   readonly head: Weight;
 }
@@ -117,8 +123,14 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
       layers[Number(layer)]![part] = { weight, bias: loaded.get(`${layer}.${part}.bias`) as Vector | undefined };
   }
   const embedding = loaded.get('embedding.weight')!;
+  const normAt = (place: string): Norm | undefined => {
+    const weight = loaded.get(`${place}.weight`) as Vector | undefined;
+    return weight && { weight, bias: loaded.get(`${place}.bias`) as Vector | undefined };
+  };
   return {
     embedding,
+    tokenTypes: loaded.get('tokenTypes.weight'),
+    embeddingNorm: normAt('embeddingNorm'),
     layers: layers.map((found: LayerWeights) => {
       if (found.kvB) return { ...found, ...splitLatent(config, found.kvB.weight as Vector) };
       if (found.expertGateUpBlocks) return { ...found, ...gateAndUp(found.expertGateUpBlocks) };
@@ -126,7 +138,14 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
         ? { ...found, ...untransposed(config, found.expertGateUp, found.expertDownTransposed!) }
         : found;
     }),
-    norm: { weight: loaded.get('norm.weight') as Vector, bias: loaded.get('norm.bias') as Vector | undefined },
+    norm: normAt('norm'),
+    perLayer: config.perLayerWidth
+      ? {
+          embedding: loaded.get('perLayerEmbedding.weight')!,
+          projection: loaded.get('perLayerProjection.weight')!,
+          norm: { weight: loaded.get('perLayerNorm.weight') as Vector, bias: undefined },
+        }
+      : undefined,
     head: config.tiedHead ? embedding : loaded.get('head.weight')!,
   };
 }

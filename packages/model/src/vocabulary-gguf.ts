@@ -57,7 +57,9 @@ export function vocabularyToGguf(
   if (model.optionalText('type') === 'Unigram') model.refuse('UNSUPPORTED', 'type', 'BPE', 'Unigram is not written.');
   const common = commonKeys(tokenizer, root, config, new Fields(files.tokenizerConfig ?? {}, where));
   common.set('general.name', text(nameFor(name, root, config, notes)));
-  const drafts = model.flag('byte_fallback') ? pieceDrafts(model, common) : byteLevelDrafts(root, model, config, notes);
+  const drafts = model.flag('byte_fallback')
+    ? pieceDrafts(model, common, config)
+    : byteLevelDrafts(root, model, config, notes);
   for (const own of drafts) {
     const keys = new Map([...own, ...common]);
     if (sameTokens(tokenizer, keys, notes)) return { keys: withEnds(keys, config, notes), notes };
@@ -157,8 +159,13 @@ function byteLevelDrafts(root: Fields, model: Fields, { family }: DecoderConfig,
 }
 
 /** Writes SentencePiece's BPE, with and without a space before a text, with scores in the order of the merges. */
-function pieceDrafts(model: Fields, common: Keys): Keys[] {
+function pieceDrafts(model: Fields, common: Keys, { family }: DecoderConfig): Keys[] {
   const merges = readMerges(model, 'merges');
+  // Gemma 4's files have the merges themselves.
+  if (family.gguf === 'gemma4') {
+    const joined: TypedValue = { type: 'string', value: merges.map((merge) => merge.join(' ')), array: true };
+    return [keysOf({ model: text('gemma4'), merges: joined, add_space_prefix: flag(false) })];
+  }
   const tokens = common.get(key('tokens'))!.value as string[];
   const scores = new Map<string, number>();
   for (const [left, right] of merges) {

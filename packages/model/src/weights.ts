@@ -7,7 +7,7 @@ import type { BiasGroup } from './families.js';
 import { fitsQ8, type PackedTensor, type StoredTensor } from './packed.js';
 import type { QuantizedFormat } from './quantize.js';
 import { IN_Q8, type SplitFormat } from './split-blocks.js';
-import type { DecoderConfig, DeltaConfig, RecurrentConfig } from './types.js';
+import type { DecoderConfig, DeltaConfig, LayerConfig, LayerSizes, RecurrentConfig } from './types.js';
 
 /** Kernels read {@link BlockFormat}; others hold more formats as they are stored. */
 export type Held = Floats | BlockFormat | SplitFormat;
@@ -81,8 +81,10 @@ export interface PackedSpan {
 /**
  * The lengths that shapes consist of: h hidden, n and m query and key/value heads, d and dv a head of q, k and of v, q
  * all query heads, o all heads' values, taps the width of a convolution, dn, ddv, qkv, z a delta net's heads of v, the
- * size of one, its q, k and v, and all heads, f intermediate, e experts, x an expert's intermediate, s the shared expert's, c
- * latent of k and v, cq latent of q, p dimensions of a head that do not rotate.
+ * size of one, its q, k and v, and all heads, sn, inner, sg, perGroup, xbc, ssm a state space's heads, all its heads, its
+ * groups, what one has of all heads, its x, B and C, and what its first matrix gives, f intermediate, e experts, x an expert's intermediate, xh the width of its input, s the shared expert's, c
+ * latent of k and v, cq latent of q, p dimensions of a head that do not rotate, pl embeddings of one layer's own, allPl
+ * those of all layers.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
 
@@ -97,8 +99,9 @@ interface Row {
   readonly bias?: BiasGroup | 'norm' | 'experts';
   /** Default: the first dimension. */
   readonly biasShape?: readonly Length[];
-  /** The shape in HuggingFace's files, where it is another. */
+  /** The shape in HuggingFace's files, where it is another, and that in GGUF's. */
   readonly stored?: readonly Length[];
+  readonly ggufStored?: readonly Length[];
 }
 
 type Lengths = readonly Length[];
@@ -142,22 +145,34 @@ const LAYER = {
   deltaRate: row('linear_attn.A_log', 'ssm_a', ['dn']),
   deltaGain: row('linear_attn.norm.weight', 'ssm_norm.weight', ['ddv']),
   deltaOut: row('linear_attn.out_proj.weight', 'ssm_out.weight', ['h', 'z']),
+  ssmIn: row('mamba.in_proj.weight', 'ssm_in.weight', ['ssm', 'h'], 'ssmIn'),
+  ssmConv: {
+    ...row('mamba.conv1d.weight', 'ssm_conv1d.weight', ['xbc', 'taps'], 'conv'),
+    stored: ['xbc', 'one', 'taps'],
+  },
+  ssmBias: row('mamba.dt_bias', 'ssm_dt.bias', ['sn']),
+  ssmRate: { ...row('mamba.A_log', 'ssm_a', ['sn']), ggufStored: ['sn', 'one'] },
+  ssmSkip: { ...row('mamba.D', 'ssm_d', ['sn']), ggufStored: ['sn', 'one'] },
+  ssmGain: { ...row('mamba.norm.weight', 'ssm_norm.weight', ['sg', 'perGroup']), stored: ['inner'] },
+  ssmOut: row('mamba.out_proj.weight', 'ssm_out.weight', ['h', 'inner'], 'ssmOut'),
   convIn: row('conv.in_proj.weight', 'shortconv.in_proj.weight', ['threeH', 'h'], 'conv'),
   conv: {
     ...row('conv.conv.weight', 'shortconv.conv.weight', ['h', 'taps'], 'conv'),
     stored: ['h', 'one', 'taps'],
   },
   convOut: row('conv.out_proj.weight', 'shortconv.out_proj.weight', ['h', 'h'], 'conv'),
-  attentionPostNorm: row('', 'post_attention_norm.weight', ['h']),
+  attentionPostNorm: row('', 'post_attention_norm.weight', ['h'], 'norm'),
   mlpNorm: row('post_attention_layernorm.weight', 'ffn_norm.weight', ['h'], 'norm'),
   gate: row('mlp.gate_proj.weight', 'ffn_gate.weight', ['f', 'h'], 'mlp'),
   up: row('mlp.up_proj.weight', 'ffn_up.weight', ['f', 'h'], 'mlp'),
   down: row('mlp.down_proj.weight', 'ffn_down.weight', ['h', 'f'], 'mlp'),
   router: row('', 'ffn_gate_inp.weight', ['e', 'h'], 'experts'),
   choiceBias: row('mlp.gate.e_score_correction_bias', 'exp_probs_b.bias', ['e']),
-  expertGate: row('', 'ffn_gate_exps.weight', ['e', 'x', 'h'], 'experts', ['e', 'x']),
-  expertUp: row('', 'ffn_up_exps.weight', ['e', 'x', 'h'], 'experts', ['e', 'x']),
-  expertDown: row('', 'ffn_down_exps.weight', ['e', 'h', 'x'], 'experts', ['e', 'h']),
+  expertIn: row('', 'ffn_latent_down.weight', ['xh', 'h']),
+  expertGate: row('', 'ffn_gate_exps.weight', ['e', 'x', 'xh'], 'experts', ['e', 'x']),
+  expertUp: row('', 'ffn_up_exps.weight', ['e', 'x', 'xh'], 'experts', ['e', 'x']),
+  expertDown: row('', 'ffn_down_exps.weight', ['e', 'xh', 'x'], 'experts', ['e', 'h']),
+  expertOut: row('', 'ffn_latent_up.weight', ['h', 'xh']),
   expertGateUp: row('', '', ['e', 'h', 'twoX'], 'experts', ['e', 'twoX']),
   expertGateUpBlocks: row('', '', ['twoE', 'x', 'h'], 'experts', ['e', 'twoX']),
   expertDownTransposed: row('', '', ['e', 'x', 'h'], 'experts', ['e', 'h']),
@@ -165,7 +180,16 @@ const LAYER = {
   sharedGate: row('', 'ffn_gate_shexp.weight', ['s', 'h']),
   sharedUp: row('', 'ffn_up_shexp.weight', ['s', 'h']),
   sharedDown: row('', 'ffn_down_shexp.weight', ['h', 's']),
-  mlpPostNorm: row('', 'post_ffw_norm.weight', ['h']),
+  denseNorm: row('post_feedforward_layernorm_1.weight', 'post_ffw_norm_1.weight', ['h']),
+  routerNorm: row('router.scale', 'ffn_gate_inp.scale', ['h']),
+  expertScale: row('router.per_expert_scale', 'ffn_down_exps.scale', ['e']),
+  expertsNorm: row('pre_feedforward_layernorm_2.weight', 'pre_ffw_norm_2.weight', ['h']),
+  expertsPostNorm: row('post_feedforward_layernorm_2.weight', 'post_ffw_norm_2.weight', ['h']),
+  mlpPostNorm: row('', 'post_ffw_norm.weight', ['h'], 'norm'),
+  perLayerGate: row('per_layer_input_gate.weight', 'inp_gate.weight', ['pl', 'h']),
+  perLayerOut: row('per_layer_projection.weight', 'proj.weight', ['h', 'pl']),
+  perLayerPostNorm: row('post_per_layer_input_norm.weight', 'post_norm.weight', ['h']),
+  layerScale: row('layer_scalar', 'layer_output_scale.weight', ['one']),
 } satisfies Readonly<Record<string, Row>>;
 /** A tensor of a layer, without its bias. */
 export type Part = keyof typeof LAYER;
@@ -176,7 +200,14 @@ const QK_NORMS: Readonly<Record<'head' | 'all' | 'each-head', Readonly<Record<'q
   'each-head': { qNorm: ['n', 'd'], kNorm: ['m', 'd'] },
 };
 const EMBEDDING = row('embed_tokens.weight', 'token_embd.weight', ['vocab', 'h']);
+const TOKEN_TYPES = row('', 'token_types.weight', ['types', 'h']);
+const EMBEDDING_NORM = row('', 'token_embd_norm.weight', ['h'], 'norm');
 const NORM = row('norm.weight', 'output_norm.weight', ['h'], 'norm');
+const PER_LAYER = {
+  perLayerEmbedding: row('embed_tokens_per_layer.weight', 'per_layer_token_embd.weight', ['vocab', 'allPl']),
+  perLayerProjection: row('per_layer_model_projection.weight', 'per_layer_model_proj.weight', ['allPl', 'h']),
+  perLayerNorm: row('per_layer_projection_norm.weight', 'per_layer_proj_norm.weight', ['pl']),
+};
 const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
 /** The name of GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
 const GGUF_QKV = 'attn_qkv.weight';
@@ -187,9 +218,11 @@ function lengthsOf(config: DecoderConfig) {
   const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts, recurrent } = config;
   const delta = recurrent?.kind === 'delta' ? recurrent : undefined;
   const [dn, ddv] = [delta?.heads ?? 0, delta?.valueDim ?? 0];
+  const space = spaceSizes(config);
   const [c, p, x, e] = [latent?.rank ?? 0, latent?.nope ?? 0, experts?.width ?? 0, experts?.count ?? 0];
   return {
     vocab: config.vocabSize,
+    types: config.tokenTypes,
     h,
     n,
     m,
@@ -204,6 +237,7 @@ function lengthsOf(config: DecoderConfig) {
     twoE: 2 * e,
     x,
     twoX: 2 * x,
+    xh: experts?.latent ?? h,
     s: experts?.sharedWidth ?? 0,
     one: 1,
     c,
@@ -214,9 +248,12 @@ function lengthsOf(config: DecoderConfig) {
     ddv,
     z: dn * ddv,
     qkv: deltaWidth(config),
+    ...space,
     cq: latent?.queryRank ?? 0,
     cAndRope: c + (latent?.rope ?? 0),
     keysAndValues: n * (p + dv),
+    pl: config.perLayerWidth,
+    allPl: config.perLayerWidth * config.numLayers,
   };
 }
 
@@ -226,7 +263,32 @@ const RECURRENT_PARTS: Readonly<Record<RecurrentConfig['kind'], readonly Part[]>
     ...(['deltaQkv', 'deltaZ', 'deltaBeta', 'deltaDecay', 'deltaConv'] as const),
     ...(['deltaBias', 'deltaRate', 'deltaGain', 'deltaOut'] as const),
   ],
+  ssm: ['ssmIn', 'ssmConv', 'ssmBias', 'ssmRate', 'ssmSkip', 'ssmGain', 'ssmOut'],
 };
+
+/** Counts the dimensions of a state space; 0 where there is none. */
+export function spaceSizes({ recurrent }: Pick<DecoderConfig, 'recurrent'>) {
+  const none = { heads: 0, headDim: 0, groups: 1, stateDim: 0 };
+  const { heads, headDim, groups, stateDim } = recurrent?.kind === 'ssm' ? recurrent : none;
+  const inner = heads * headDim;
+  const xbc = inner + 2 * groups * stateDim;
+  return { sn: heads, inner, sg: groups, perGroup: inner / groups, xbc, ssm: inner + xbc + heads };
+}
+
+/** Returns the sizes of a layer. */
+export function layerSizes(config: DecoderConfig, layer: number): LayerSizes {
+  return config.layerSizes?.[layer] ?? config;
+}
+
+/** Whether a layer has attention. */
+export function attends({ recurrent, attends = !recurrent }: LayerConfig): boolean {
+  return attends;
+}
+
+function recurrentParts({ recurrent }: DecoderConfig): readonly Part[] {
+  const parts = RECURRENT_PARTS[recurrent!.kind];
+  return recurrent?.kind === 'ssm' && !recurrent.norm ? parts.filter((part) => part !== 'ssmGain') : parts;
+}
 
 /** Counts the dimensions of a delta net's q, k and v together. */
 export function deltaWidth({ recurrent }: Pick<DecoderConfig, 'recurrent'>): number {
@@ -239,39 +301,56 @@ function partsOf(
   config: DecoderConfig,
   layer: number,
   stored: (part: Part) => boolean,
-  { recurrent, transposed }: { recurrent: boolean; transposed: boolean },
+  { kind, transposed }: { kind: LayerConfig; transposed: boolean },
 ): Part[] {
   const { family, parallel, experts } = config;
-  const before = family.blockNorms !== 'after';
+  const before = family.blockNorms === undefined || family.blockNorms === 'both';
   const after = family.blockNorms !== undefined;
   const parts: Part[] = [];
-  if (before) parts.push('attentionNorm');
-  if (recurrent) parts.push(...RECURRENT_PARTS[config.recurrent!.kind]);
-  else parts.push(...attentionParts(config, stored));
+  const { recurrent = false, feedForward = true } = kind;
+  if (before && (recurrent || attends(kind)) && !(family.firstWithoutNorm && layer === 0)) parts.push('attentionNorm');
+  if (recurrent) parts.push(...recurrentParts(config));
+  if (attends(kind)) parts.push(...attentionParts(config, layer, stored));
   if (after) parts.push('attentionPostNorm');
+  if (!feedForward) return parts;
   if (before && !(parallel && family.parallel!.norms === 1)) parts.push('mlpNorm');
-  if (!experts?.layers[layer]) {
+  const beside = family.experts?.beside === true;
+  if (!experts?.layers[layer] || beside) {
     if (!family.ungated) parts.push('gate');
     parts.push('up', 'down');
-  } else {
+  }
+  if (beside) parts.push('denseNorm', 'routerNorm', 'expertScale', 'expertsNorm');
+  if (experts?.layers[layer]) {
     parts.push('router');
     const { choiceBias } = family.experts!;
     if (choiceBias === 'always' || (choiceBias && stored('choiceBias'))) parts.push('choiceBias');
     if (stored('expertGateUpBlocks')) parts.push('expertGateUpBlocks', 'expertDown');
     else if (transposed) parts.push('expertGateUp', 'expertDownTransposed');
-    else parts.push('expertGate', 'expertUp', 'expertDown');
+    else {
+      if (experts.latent !== undefined) parts.push('expertIn');
+      if (!family.ungated) parts.push('expertGate');
+      parts.push('expertUp', 'expertDown');
+      if (experts.latent !== undefined) parts.push('expertOut');
+    }
     if (experts.sharedWidth > 0) {
       if (family.experts!.shared === 'gated') parts.push('sharedRouter');
-      parts.push('sharedGate', 'sharedUp', 'sharedDown');
+      if (!family.ungated) parts.push('sharedGate');
+      parts.push('sharedUp', 'sharedDown');
     }
   }
+  if (beside) parts.push('expertsPostNorm');
   if (after) parts.push('mlpPostNorm');
+  if (config.perLayerWidth > 0) parts.push('perLayerGate', 'perLayerOut', 'perLayerPostNorm');
+  if (family.layerEnd && stored('layerScale')) parts.push('layerScale');
   return parts;
 }
 
-function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part: Part) => boolean): Part[] {
+function attentionParts(config: DecoderConfig, layer: number, stored: (part: Part) => boolean): Part[] {
+  const { family, latent, qkNorm } = config;
+  const { sharesWith, valuesAreKeys } = layerSizes(config, layer);
   const parts: Part[] = [];
-  if (!latent) parts.push('q', 'k', 'v');
+  if (sharesWith !== undefined) parts.push('q');
+  else if (!latent) parts.push('q', 'k', ...(valuesAreKeys ? [] : ['v' as const]));
   else {
     if (latent.queryRank === undefined) parts.push('q');
     else parts.push('qA', 'qANorm', 'qB');
@@ -279,7 +358,8 @@ function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part
     if (stored('kB')) parts.push('kB', 'vB');
     else parts.push('kvB');
   }
-  if (qkNorm) parts.push('qNorm', 'kNorm');
+  if (qkNorm && family.qkNorm !== 'rotated')
+    parts.push('qNorm', ...(sharesWith === undefined ? ['kNorm' as const] : []));
   if (family.sinks) parts.push('sinks');
   parts.push('output');
   return parts;
@@ -288,12 +368,18 @@ function attentionParts({ family, latent, qkNorm }: DecoderConfig, stored: (part
 /** The names of tensors that repeat what the config or the RoPE says, or that are not the decoder's. */
 const SPARE = {
   huggingface:
-    /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^mtp\.|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\./,
+    /^((model|gpt_neox)\.)?layers\.\d+\.((self_attn|attention)\.rotary_emb\.inv_freq|attention\.(masked_)?bias)$|^mtp\.|^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|embed_vision|embed_audio)\./,
   gguf: /^(rope_freqs|rope_factors_long|rope_factors_short)\.weight$/,
 };
 
+/** The tensors behind an encoder: heads for tokens or classes. */
+const HEADS = /^(lm_head|head|decoder|classifier|cls|pooler)\./;
+
 /** The tensors that choose tokens for sparse attention. */
 const INDEXER = /^(blk|model\.layers)\.\d+\.(self_attn\.)?indexer\./;
+
+/** The tensors that layers which read another layer's keys and values may have nevertheless. */
+const OWN_KEYS = /(?:blk|layers)\.(\d+)\.(?:attn_(?:k|v|k_norm)|self_attn\.(?:[kv]_proj|[kv]_norm))\.weight$/;
 
 /** One weight that the model needs. */
 interface Need {
@@ -306,6 +392,8 @@ interface Need {
   readonly plain?: boolean;
   readonly lessOne?: boolean;
   readonly log?: boolean;
+  /** Whether it multiplies activations, whose type it has. */
+  readonly factor?: boolean;
   readonly turns?: WeightPlan['turns'];
 }
 
@@ -354,9 +442,12 @@ export function planWeights(
   for (const { name, file } of stored) {
     if (known.has(name) || SPARE[config.source].test(name)) continue;
     if (family.sparse && INDEXER.test(name)) continue;
+    const [, shared] = OWN_KEYS.exec(name) ?? [];
+    if (shared && config.layerSizes?.[Number(shared)]?.sharesWith !== undefined) continue;
     if (config.source === 'huggingface') {
       // transformers ignores the lm_head that some files have beside a tied head.
       if (config.tiedHead && /(^|\.)lm_head\.weight$/.test(name)) continue;
+      if (family.encoder && HEADS.test(name)) continue;
       // DeepSeek-V3 has more layers at its end, which predict further tokens.
       const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
       if (family.experts?.deepseek && layer !== undefined && Number(layer) >= config.numLayers) continue;
@@ -426,21 +517,23 @@ export function layoutOf(config: DecoderConfig, names: readonly string[]): Tenso
 function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): Need[] {
   const { source, family } = config;
   const gguf = source === 'gguf';
-  const lengths = lengthsOf(config);
+  let lengths = lengthsOf(config);
   const names: Names = gguf ? (family.ggufNames ?? {}) : namesIn(family.names ?? {}, stored);
   const nameOf = (part: string, row: Row): string => names[part] ?? row[source];
   const embedding = nameOf('embedding', EMBEDDING);
   // The prefix depends on the class that saved the file: with a head or not, for text only or for images too.
-  const prefixes = gguf ? [''] : [names.model ?? 'model.', '', 'model.language_model.', 'language_model.model.'];
+  const prefixes = gguf
+    ? ['']
+    : [names.model ?? 'model.', 'model.', '', 'model.language_model.', 'language_model.model.'];
   const prefix = prefixes.find((one) => stored.has(one + embedding)) ?? prefixes[0]!;
   // A tensor of one layer is expected in all layers, so a file that lacks it somewhere is refused as incomplete.
   const bare = (name: string): string => name.replace(/^blk\.\d+\./, '');
   const inLayers = new Set([...stored.keys()].map(bare));
   const somewhere = (name: string): boolean => inLayers.has(bare(name));
   const needs: Need[] = [];
-  /** Returns the shape in HuggingFace's files, where it is another. */
+  /** Returns the shape in the file, where it is another. */
   const storedShape = (place: string, row: Row): number[] | undefined => {
-    if (gguf) return undefined;
+    if (gguf) return row.ggufStored?.map((length) => lengths[length]);
     const isRow = family.experts?.choiceBiasRow === true && place.endsWith('.choiceBias');
     const given: Lengths | undefined = isRow ? ['one', ...row.shape] : row.stored;
     return given?.map((length) => lengths[length]);
@@ -448,7 +541,8 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const add = (place: string, row: Row, name: string, rows?: RowsOf): void => {
     const shape = row.shape.map((length) => lengths[length]);
     const lessOne = !gguf && family.gainsLessOne === true && /norm$/i.test(place);
-    const log = !gguf && place.endsWith('.deltaRate');
+    const log = !gguf && /\.(deltaRate|ssmRate)$/.test(place);
+    const factor = /\.(layerScale|expertScale)$/.test(place);
     const turns = !name.endsWith('_blocks') ? 0 : place.endsWith('.expertGateUpBlocks') ? 2 : 1;
     const pieces = turns
       ? codesAndScales(name, shape, turns)
@@ -457,9 +551,10 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
       place: `${place}.weight`,
       shape,
       pieces,
-      plain: /\.(kvB|conv|deltaConv)$/.test(place),
+      plain: /\.(kvB|conv|deltaConv|ssmConv|ssmGain)$/.test(place),
       lessOne,
       log,
+      factor,
       turns,
     });
     const biases = hasBias(config, row.bias);
@@ -471,13 +566,18 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
     needs.push({ place: `${place}.bias`, shape: biasShape, pieces: biasPieces });
   };
   add('embedding', EMBEDDING, prefix + embedding);
+  if (config.tokenTypes > 0) add('tokenTypes', TOKEN_TYPES, prefix + nameOf('tokenTypes', TOKEN_TYPES));
+  if (family.embeddingNorm) add('embeddingNorm', EMBEDDING_NORM, prefix + nameOf('embeddingNorm', EMBEDDING_NORM));
+  if (config.perLayerWidth > 0)
+    for (const [place, one] of Object.entries(PER_LAYER)) add(place, one, prefix + nameOf(place, one));
   const layers = config.layers(config.maxContext);
   for (let layer = 0; layer < config.numLayers; layer++) {
-    const before = gguf ? `blk.${layer}.` : `${prefix}layers.${layer}.`;
+    lengths = lengthsOf({ ...config, ...layerSizes(config, layer) });
+    const before = gguf ? `blk.${layer}.` : `${prefix}${names.layers ?? 'layers.'}${layer}.`;
     const has = (part: Part): boolean => somewhere(before + nameOf(part, LAYER[part]));
     const transposed = !gguf && hasTransposed(config, (part) => stored.get(before + names[part]));
-    for (const part of partsOf(config, layer, has, { recurrent: layers[layer]!.recurrent === true, transposed })) {
-      const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm!][part] : undefined;
+    for (const part of partsOf(config, layer, has, { kind: layers[layer]!, transposed })) {
+      const norm = part === 'qNorm' || part === 'kNorm' ? QK_NORMS[family.qkNorm as 'head'][part] : undefined;
       const row = { ...LAYER[part], shape: norm ?? LAYER[part].shape };
       const rows = fusedRows(config, lengths, before, part, names, somewhere);
       const whole = part === 'expertDown' ? names.expertDownRows : undefined;
@@ -485,7 +585,7 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
       add(`${layer}.${part}`, row, before + name, rows);
     }
   }
-  add('norm', NORM, prefix + nameOf('norm', NORM));
+  if (family.blockNorms !== 'sum') add('norm', NORM, prefix + nameOf('norm', NORM));
   const head = nameOf('head', HEAD);
   const outer = stored.has(`language_model.${head}`) ? 'language_model.' : '';
   if (!config.tiedHead) add('head', HEAD, outer + head);
@@ -501,6 +601,8 @@ function namesIn(names: Names, stored: ReadonlyMap<string, unknown>): Names {
   const inLayers = [...new Set([...stored.keys()].map((name) => name.replace(/^.*layers\.\d+\./, '')))];
   const find = (pattern: RegExp): string | undefined => inLayers.find((name) => pattern.test(name));
   const expertGateUpRows = find(/^\w+\.experts\.gate_up_proj$/);
+  const expertUp = find(/^\w+\.experts\.up_proj$/); // without a gate
+  if (expertUp) return { ...names, expertUp, expertDown: expertUp.replace('up', 'down') };
   if (!expertGateUpRows) return names;
   return {
     ...names,
@@ -646,7 +748,16 @@ function planOf(
   need: Need,
   { widenTo = 'f32', formats = BLOCK_FORMAT_NAMES, quantize, widenHalves = false, as }: HoldOptions,
 ): WeightPlan {
-  const { place, shape, pieces, plain: mustWiden = false, lessOne = false, log = false, turns = 0 } = need;
+  const {
+    place,
+    shape,
+    pieces,
+    plain: mustWiden = false,
+    lessOne = false,
+    log = false,
+    factor = false,
+    turns = 0,
+  } = need;
   const spans = tensors.map((tensor, n) => spanOf(tensor, pieces[n]!));
   const { name, file } = tensors[0]!;
   const type = turns ? 'MXFP4' : tensors[0]!.type;
@@ -673,7 +784,7 @@ function planOf(
   const rounds = quantize && canRound && shape.at(-1)! % BLOCK_FORMATS[quantize].weights === 0;
   const floats = plain ? (widenHalves ? 'f32' : plain) : matrix ? format?.exact : 'f32';
   const wanted = turns ? undefined : as?.({ place, type, shape });
-  const exact = wanted ?? (lessOne || log ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
+  const exact = wanted ?? (lessOne || log || factor ? 'f32' : (blocks ?? (rounds ? quantize : floats)));
   const held = exact ?? widenTo;
   return {
     place,
@@ -692,6 +803,12 @@ function planOf(
     turns,
     ...(packed[0] && { packed: packed as PackedSpan[] }),
   };
+}
+
+/** Plans a matrix or a bias behind the model's pooling, which is held in f32. */
+export function planDense(tensor: StoredTensor, shape: readonly number[]): WeightPlan {
+  const need = { place: 'dense.weight', shape, pieces: [{ name: tensor.name, shape }] };
+  return planOf([tensor], need, { as: () => 'f32' });
 }
 
 function packedSpan({ packed, shape }: StoredTensor, { rows }: Piece): PackedSpan | undefined {

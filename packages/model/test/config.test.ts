@@ -8,6 +8,16 @@ import { configFromGguf, configFromJson } from '../src/config.js';
 import { FAMILIES, MISSING } from '../src/families.js';
 import type { DecoderConfig } from '../src/types.js';
 
+const NEMOTRON_H = {
+  model_type: 'nemotron_h',
+  hidden_act: undefined,
+  mlp_hidden_act: 'relu2',
+  mamba_num_heads: 64,
+  n_routed_experts: 8,
+  num_experts_per_tok: 2,
+  moe_intermediate_size: 512,
+  moe_shared_expert_intermediate_size: 1024,
+};
 /** The published file, with only the fields that the reader uses. */
 const LLAMA_3_2_1B = {
   architectures: ['LlamaForCausalLM'],
@@ -132,9 +142,11 @@ describe('config.json', () => {
       normEps: 1e-5,
       maxContext: 131072,
       tiedHead: true,
-      biases: { qkv: false, output: false, mlp: false, conv: false },
+      biases: { qkv: false, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false },
       qkNorm: false,
       parallel: false,
+      bidirectional: false,
+      tokenTypes: 0,
       attentionScale: 1 / 8,
       attentionSoftcap: undefined,
       embeddingScale: 1,
@@ -146,6 +158,10 @@ describe('config.json', () => {
       experts: undefined,
       furtherLayers: 0,
       recurrent: undefined,
+      layerSizes: undefined,
+      perLayerWidth: 0,
+      branchScales: undefined,
+      chunk: undefined,
       bosToken: 128000,
       eosTokens: [128001, 128008, 128009],
     });
@@ -160,7 +176,10 @@ describe('config.json', () => {
   test('Qwen2.5-0.5B: biases of q, k and v, no window, although the file has a number', () => {
     const config = configFromJson(QWEN2_5_0_5B);
     assert.equal(config.headDim, 64);
-    assert.deepEqual([config.biases, config.qkNorm], [{ qkv: true, output: false, mlp: false, conv: false }, false]);
+    assert.deepEqual(
+      [config.biases, config.qkNorm],
+      [{ qkv: true, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false }, false],
+    );
     assert.deepEqual(config.eosTokens, [151645]);
     assert.ok(windowsOf(config).every((window) => window === undefined));
   });
@@ -172,6 +191,32 @@ describe('config.json', () => {
       [true, false, 128, 2048],
     );
     assert.equal(configFromJson({ ...QWEN3_0_6B, attention_bias: true }).biases.output, true);
+  });
+
+  test('nomic-embed-text v1.5: the names of its own code are those of transformers', () => {
+    const own = {
+      ...{ model_type: 'nomic_bert', n_embd: 768, n_head: 12, n_layer: 12, n_inner: 3072, n_positions: 8192 },
+      ...{ layer_norm_epsilon: 1e-12, rotary_emb_base: 1000, rotary_emb_fraction: 1, rotary_emb_interleaved: false },
+      ...{ vocab_size: 30528, type_vocab_size: 2, prenorm: false, activation_function: 'swiglu' },
+    };
+    const config = configFromJson(own);
+    const { hiddenSize, numHeads, numLayers, intermediateSize, maxContext, normEps, bidirectional, tokenTypes } =
+      config;
+    assert.deepEqual([hiddenSize, numHeads, numLayers, intermediateSize, maxContext], [768, 12, 12, 3072, 8192]);
+    assert.deepEqual([normEps, bidirectional, tokenTypes, config.activation], [1e-12, true, 2, 'silu']);
+    assert.equal(config.layers(128)[0]!.rope!.base, 1000);
+  });
+
+  test('encoders with windows: half of them on each side, and the token itself', () => {
+    const modern = {
+      ...{ model_type: 'modernbert', hidden_size: 64, intermediate_size: 96, num_hidden_layers: 4, vocab_size: 100 },
+      ...{ num_attention_heads: 4, global_attn_every_n_layers: 3, local_attention: 128 },
+    };
+    assert.deepEqual(windowsOf(configFromJson(modern)), [undefined, 65, 65, undefined]);
+    assert.deepEqual(windowsOf(configFromJson({ ...modern, local_attention: 7 })), [undefined, 4, 4, undefined]);
+    const gemma = { ...modern, model_type: 'gemma3_text', use_bidirectional_attention: true, head_dim: 16 };
+    const sliding = { ...gemma, local_attention: undefined, sliding_window: 512, num_hidden_layers: 6 };
+    assert.deepEqual(windowsOf(configFromJson(sliding)), [...Array<number>(5).fill(257), undefined]);
   });
 
   test('end tokens of generation_config.json go first', () => {
@@ -218,7 +263,7 @@ describe('config.json', () => {
     'another model': [
       { model_type: 'falcon' },
       'UNSUPPORTED',
-      /^config\.json: model_type: "falcon" is not computed here: it has no row among .*\. Known are llama, mistral, .*\.$/,
+      /^config\.json: model_type: "falcon" is not computed here: it has no row among .*\. Known are llama, llama4, mistral, .*\.$/,
     ],
     'a model whose missing step is known': [
       { model_type: 'kimi_linear' },
@@ -238,7 +283,15 @@ describe('config.json', () => {
       /"constructor" is not computed here/,
     ],
     'another activation': [{ hidden_act: 'relu' }, 'UNSUPPORTED', /hidden_act: expected silu, .*got "relu"/],
-    'an encoder': [{ is_causal: false }, 'UNSUPPORTED', /is_causal: expected none, got false\. This decoder/],
+    'a window to both sides': [
+      { model_type: 'mistral', is_causal: false, sliding_window: 8 },
+      'UNSUPPORTED',
+      /layer 0: its window or state does not go with attention to later tokens\. This decoder/,
+    ],
+    'a state that sees later tokens': [{ model_type: 'lfm2', is_causal: false }, 'UNSUPPORTED', /its window or state/],
+    'norms before the blocks of nomic': [{ model_type: 'nomic_bert', prenorm: true }, 'UNSUPPORTED', /prenorm/],
+    'experts of nomic': [{ model_type: 'nomic_bert', num_experts: 8 }, 'UNSUPPORTED', /num_experts/],
+    'no token types': [{ model_type: 'nomic_bert' }, 'FORMAT', /type_vocab_size: expected an integer/],
     'both directions': [
       { use_bidirectional_attention: true },
       'UNSUPPORTED',
@@ -292,6 +345,114 @@ describe('config.json', () => {
       assert.throws(() => configFromJson(json), { name: 'RopewalkError', code, message });
     });
   }
+
+  test('null in a field with a default switches it off', () => {
+    const lfm2 = { ...LLAMA_3_2_1B, model_type: 'lfm2', intermediate_size: 1000, layer_types: Array(16).fill('conv') };
+    const widthOf = (more: object) => configFromJson({ ...lfm2, ...more }).intermediateSize;
+    assert.equal(widthOf({}), 768); // ⌊2000 / 3⌋, up to a multiple of 256
+    assert.equal(widthOf({ block_ffn_dim_multiplier: null }), 666);
+    const llama4 = { ...LLAMA_3_2_1B, model_type: 'llama4', num_local_experts: 2, num_experts_per_tok: 1 };
+    const chunksOf = (more: object) => configFromJson({ ...llama4, intermediate_size_mlp: 8192, ...more }).chunk;
+    assert.equal(chunksOf({}), 8192);
+    assert.equal(chunksOf({ attention_chunk_size: null }), undefined);
+  });
+
+  const HYBRID = {
+    ...LLAMA_3_2_1B,
+    model_type: 'granitemoehybrid',
+    num_local_experts: 0,
+    shared_intermediate_size: 4096,
+    mamba_n_heads: 64,
+    mamba_d_head: 'auto',
+    mamba_d_state: 128,
+  };
+
+  test('Granite 4: layers of state spaces, of attention, and models that have attention only', () => {
+    const types = Array.from({ length: 16 }, (_, n) => (n === 5 ? 'attention' : 'mamba'));
+    const { recurrent, layers, family, intermediateSize } = configFromJson({ ...HYBRID, layer_types: types });
+    assert.deepEqual(recurrent, {
+      kind: 'ssm',
+      width: 4,
+      groups: 1,
+      heads: 64,
+      stateDim: 128,
+      headDim: 64,
+      limits: [0, Infinity],
+      norm: 'after-gate',
+    });
+    assert.deepEqual(
+      layers(100).flatMap(({ recurrent }, n) => (recurrent ? [] : [n])),
+      [5],
+    );
+    assert.deepEqual([family.gguf, intermediateSize], ['granitehybrid', 4096]);
+    for (const [experts, gguf] of [
+      [0, 'granite'],
+      [8, 'granitemoe'],
+    ]) {
+      const layer_types = types.map(() => 'full_attention');
+      const micro = configFromJson({ ...HYBRID, layer_types, num_local_experts: experts, num_experts_per_tok: 2 });
+      assert.deepEqual([micro.recurrent, micro.family.gguf], [undefined, gguf]);
+    }
+    const limits = (time_step_limit: unknown) =>
+      (configFromJson({ ...HYBRID, layer_types: types, time_step_limit }).recurrent as { limits: unknown }).limits;
+    assert.deepEqual(limits([0.1, Infinity]), [0.1, Infinity]);
+    assert.deepEqual(limits([0.1, { __float__: 'Infinity' }]), [0.1, Infinity]);
+    for (const [given, message] of [
+      [{ time_step_limit: [2, 3] }, /time_step_limit: expected two numbers \[min, max\] with 0 <= min <= 1/],
+      [{ time_step_limit: [0, 1, 2] }, /time_step_limit/],
+      [{ time_step_limit: [0, { __float__: 'NaN' }] }, /time_step_limit/],
+      [{ mamba_n_heads: 3 }, /inner size of state spaces: expected a multiple of the 3 heads, got 4096/],
+      [{ mamba_n_groups: 3 }, /heads of state spaces: expected a multiple of the 3 groups, got 64/],
+    ] as const)
+      assert.throws(() => configFromJson({ ...HYBRID, layer_types: types, ...given }), { code: 'FORMAT', message });
+  });
+
+  test('Falcon-H1: both in each layer, factors, and a state space without a norm', () => {
+    const falcon = { ...HYBRID, model_type: 'falcon_h1', mamba_d_ssm: 3072, num_local_experts: undefined };
+    const { recurrent, layers, branchScales, attentionScale } = configFromJson({ ...falcon, key_multiplier: 0.5 });
+    assert.deepEqual(layers(10)[3], { rope: layers(10)[0]!.rope, window: undefined, recurrent: true, attends: true });
+    assert.deepEqual((recurrent as { headDim: number; norm: unknown }).headDim, 48);
+    assert.deepEqual((recurrent as { norm: unknown }).norm, undefined);
+    assert.deepEqual([branchScales?.ssm, attentionScale], [[1, 1, 1, 1, 1], 0.5 / 8]);
+    const sizes = configFromJson({ ...falcon, mamba_d_ssm: null, mamba_rms_norm: true }).recurrent;
+    assert.deepEqual(sizes, { ...recurrent, headDim: 64, norm: 'before-gate' });
+    for (const given of [{ mlp_multipliers: [1] }, { ssm_multipliers: [1, 2] }, { ssm_multipliers: 'x' }])
+      assert.throws(() => configFromJson({ ...falcon, ...given }), {
+        code: 'FORMAT',
+        message: /_multipliers: expected/,
+      });
+  });
+
+  test('Nemotron-H: one block a layer, by letters or by names', () => {
+    const nemotron = { ...LLAMA_3_2_1B, ...NEMOTRON_H };
+    const kinds = (more: object): string => {
+      const { layers, experts, numLayers } = configFromJson({ ...nemotron, ...more });
+      assert.equal(layers(10).length, numLayers);
+      return layers(10)
+        .map(({ recurrent, attends, feedForward, rope }, n) => {
+          assert.equal(rope, undefined);
+          return recurrent ? 'M' : attends ? '*' : experts?.layers[n] ? 'E' : feedForward ? '-' : '?';
+        })
+        .join('');
+    };
+    assert.equal(kinds({ hybrid_override_pattern: 'M-M*E', num_hidden_layers: 5 }), 'M-M*E');
+    const names = ['mamba', 'linear_attention', 'attention', 'full_attention', 'mlp', 'moe'];
+    assert.equal(kinds({ layers_block_type: names }), 'MM**-E');
+    const { recurrent, experts, family, activation } = configFromJson({ ...nemotron, hybrid_override_pattern: 'M*' });
+    assert.deepEqual([experts, family.gguf, activation], [undefined, 'nemotron_h', 'relu2']);
+    const { groups, stateDim, headDim, limits } = recurrent as Extract<typeof recurrent, { kind: 'ssm' }>;
+    assert.deepEqual([groups, stateDim, headDim, limits], [8, 128, 64, [0.001, Infinity]]);
+    for (const [more, message] of [
+      [{}, /layer_types: expected a list of layers: mamba, attention, mlp or moe, got none/],
+      [{ hybrid_override_pattern: 'M?' }, /hybrid_override_pattern: expected a list of layers/],
+      [{ layers_block_type: [] }, /layer_types: expected a list of layers/],
+      [{ layers_block_type: ['mamba', 'sliding_attention'] }, /layer_types: expected a list of layers/],
+      [{ layers_block_type: Array(10001).fill('mamba') }, /layer_types: expected a list of layers/],
+    ] as const)
+      assert.throws(() => configFromJson({ ...nemotron, ...more }), { code: 'FORMAT', message });
+    const relu2 = { ...LLAMA_3_2_1B, hidden_act: 'relu2' };
+    assert.throws(() => configFromJson(relu2), { code: 'UNSUPPORTED', message: /hidden_act: expected silu/ });
+  });
 
   test('refusal: not an object, sliding layers without a window', () => {
     for (const json of [null, [], 3, 'x'])
@@ -421,9 +582,9 @@ describe('GGUF', () => {
     [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]
   > = {
     'another architecture': [
-      keys('gemma4'),
+      keys('gemma3n'),
       'UNSUPPORTED',
-      /^m\.gguf: general\.architecture: "gemma4" is not computed here: its per-layer embeddings.*\. Known are llama, /,
+      /^m\.gguf: general\.architecture: "gemma3n" is not computed here: its alternating updates.*\. Known are llama, /,
     ],
     'experts that the architecture does not have': [
       keys('qwen3', { expert_count: 8 }),
@@ -467,11 +628,32 @@ describe('GGUF', () => {
   }
 });
 
+test('GGUF of an encoder: its window has two sides, and no note says that it is ignored', () => {
+  const keys = {
+    ...{ block_count: 4, context_length: 256, embedding_length: 64, feed_forward_length: 96, vocab_size: 100 },
+    ...{ 'attention.head_count': 4, 'attention.layer_norm_epsilon': 1e-5, 'attention.sliding_window': 128 },
+  };
+  const named = Object.entries(keys).map(([key, value]) => [`modern-bert.${key}`, value] as const);
+  const metadata = new Map<string, unknown>([['general.architecture', 'modern-bert'], ...named]);
+  const config = configFromGguf({
+    version: 3,
+    alignment: 32,
+    bigEndian: false,
+    metadata,
+    tensors: [],
+    dataOffset: 0,
+  } as never);
+  assert.deepEqual(windowsOf(config), [undefined, 65, 65, undefined]);
+  assert.deepEqual([config.bidirectional, config.notes.filter((note) => /sliding_window/.test(note))], [true, []]);
+});
+
 describe('architectures that are not families', () => {
   const others = (names: readonly string[], own: readonly string[]): string[] => names.filter((n) => !own.includes(n));
   const architectures = others(
     Object.keys(GGUF_ARCHITECTURES),
-    Object.values(FAMILIES).map(({ gguf }) => gguf),
+    Object.values(FAMILIES).flatMap((one) =>
+      [one, one.whenBidirectional, one.withoutExperts].map((other) => other?.gguf ?? ''),
+    ),
   );
   const modelTypes = others([...Object.keys(MODELS), ...Object.keys(REFUSED), ...WITHOUT_ROPE], Object.keys(FAMILIES));
   const plain = (name: string): string => name.replace(/_text$/, '').replaceAll(/[-_]/g, '');
@@ -514,9 +696,9 @@ describe('architectures that are not families', () => {
       names.filter((name) => !known.has(name)),
       [],
     );
-    const outer = { model_type: 'gemma4', text_config: { model_type: 'gemma4_text' } };
+    const outer = { model_type: 'gemma3n', text_config: { model_type: 'gemma3n_text' } };
     assert.match(
-      missingOf(() => configFromJson(outer), 'gemma4_text'),
+      missingOf(() => configFromJson(outer), 'gemma3n_text'),
       /per-layer embeddings/,
     );
   });

@@ -376,6 +376,7 @@ describe('embed', () => {
       [8, 3],
     );
     assert.deepEqual([...(await embed(model, 'ab', { pooling: 'last', normalize: false }))], [4, 1]);
+    assert.deepEqual([...(await embed(model, 'ab', { pooling: 'cls', normalize: false }))], [1, 1]);
     const unit = await embed(model, 'ab', { pooling: 'last' });
     assert.ok(Math.abs(Math.hypot(...unit) - 1) < 1e-6);
     assert.ok(Math.abs(unit[0]! / unit[1]! - 4) < 1e-5);
@@ -383,7 +384,7 @@ describe('embed', () => {
   test('refusals', async () => {
     await assert.rejects(embed(fake(), 'a', { pooling: 'max' as 'mean' }), {
       code: 'RANGE',
-      message: /pooling: expected mean or last, got "max"/,
+      message: /pooling: expected mean, cls or last, got "max"/,
     });
     await assert.rejects(embed(fake(hashed, { capacity: 3 }), 'abc'), {
       code: 'RANGE',

@@ -23,6 +23,8 @@ import {
   mebibytes,
   perplexity,
   renderChat,
+  restoreSession,
+  saveSession,
   tokenizerFromGguf,
   tokenizerFromJson,
 } from '../src/index.js';
@@ -68,10 +70,15 @@ const { files, description } = await (async () => {
 const signal = new AbortController().signal;
 let rw: Ropewalk;
 let model: Model;
+let saved: Uint8Array;
 
 before(async () => {
   rw = await ropewalk({ backend: 'cpu', threads: 1 });
   model = await loadModel(files, { backend: rw, tokenizer });
+  const kept = keepSession(model, { context: 8 });
+  for await (const _ of generate(model, { tokens: [1, 2] }, { session: kept, maxTokens: 1 }));
+  saved = await saveSession(model, kept);
+  kept.dispose();
 });
 after(() => {
   model.dispose();
@@ -140,6 +147,11 @@ const CALLS: Record<
   keepSession: [
     (...args: Parameters<typeof keepSession>) => disposed(keepSession(...args)),
     () => [model, { context: 8, cacheDtype: 'f32' }],
+  ],
+  saveSession: [saveSession, () => [model, keepSession(model, { context: 8 })], 1],
+  restoreSession: [
+    async (...args: Parameters<typeof restoreSession>) => disposed(await restoreSession(...args)),
+    () => [model, saved, { context: 8, cacheDtype: 'f32' }],
   ],
   openSession: [
     (...args: Parameters<Model['openSession']>) => disposed(model.openSession(...args)),
@@ -243,7 +255,7 @@ const CALLS: Record<
 };
 /** The arguments that are no options of ours, and those of messages without one. */
 const OPEN =
-  /^(fetchSource 1|fetchModelFiles 1.init|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat)/;
+  /^(fetchSource 1|fetchModelFiles 1.init|renderChat (1.*|2.variables)|generate from messages 1.*|tokenizerFromJson 0\..*|renderChat 0|loadModel 1.tokenizer|generate from tokens 1|generate 2.chat|saveSession 1)/;
 /** The functions that need a model on disk, which is not there. */
 const ABSENT = /Path$|^loadModelF|^write/;
 

@@ -175,6 +175,16 @@ describe('sources', () => {
         assert.ok(requests.length > 5);
         assert.deepEqual(await logitsOf(await fetchModelFiles(new URL(`${at}/?x#y`))), want);
       }
+      const modules = new TextEncoder().encode(
+        '[{ "type": "Normalize", "path": "1_Dense" }, { "type": "Normalize", "path": "../x" }]',
+      );
+      hub.set('modules.json', modules).set('1_Dense/config.json', modules);
+      const names = [...((await fetchModelFiles(at)) as ReadonlyMap<string, unknown>).keys()];
+      assert.deepEqual(
+        names.filter((name) => /^modules|\//.test(name)),
+        ['modules.json', '1_Dense/config.json'],
+      );
+      hub.delete('modules.json');
       assert.deepEqual(await logitsOf(await fetchModelFiles(`${root}/m.gguf?token=1`)), want);
       const opened: string[] = [];
       const open = (url: URL): Uint8Array | undefined => {
@@ -183,7 +193,7 @@ describe('sources', () => {
       };
       requests = [];
       assert.deepEqual(await logitsOf(await fetchModelFiles('https://hub.example/a/b', { open })), want);
-      assert.deepEqual([opened[0], opened.length, requests], ['https://hub.example/a/b/config.json', 9, []]);
+      assert.deepEqual([opened[0], opened.length, requests], ['https://hub.example/a/b/config.json', 10, []]);
     });
 
     test('refused: what is missing, and an index that leads out of its folder', async () => {

@@ -7,10 +7,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { parseNpy, writeNpy } from '@ropewalk/formats';
+import { writeNpy } from '@ropewalk/formats';
 import { ROOT } from '../../../test/support/build.js';
 import { noGpu } from '../../../test/support/gpu.js';
 import { MESSAGES } from '../../../test/support/messages.js';
+import { floats, logProbabilities, rms } from '../../../test/support/published.js';
 import { GEMMA3, noPython, runPython, SMOLLM2 } from '../../../test/support/python.js';
 import { compareLogits, generate, logits, renderChat } from '../src/index.js';
 import { loadModelFile } from '../src/node.js';
@@ -34,28 +35,6 @@ const PUBLISHED: readonly Published[] = [
   { name: 'SmolLM2-135M-Instruct', path: SMOLLM2, tokens: 192, rms: 2e-5, llamaRms: 2e-5 },
   { name: 'Gemma 3 270M', path: GEMMA3, tokens: 64, rms: 2e-5, llamaRms: 2e-3 },
 ];
-
-const floats = (path: string): Float32Array => parseNpy(readFileSync(path)).data as Float32Array;
-
-/** Returns the root mean square of a − b divided by that of b − mean(b). */
-function rms(a: Float32Array, b: Float32Array): number {
-  const mean = b.reduce((sum, value) => sum + value, 0) / b.length;
-  let [off, spread] = [0, 0];
-  for (const [i, value] of b.entries()) {
-    off += (a[i]! - value) ** 2;
-    spread += (value - mean) ** 2;
-  }
-  return Math.sqrt(off / spread);
-}
-
-/** Returns the log-probability of each token but the first, under logits whose row i predicts token i + 1. */
-function scores(rows: Float32Array, ids: readonly number[], width: number): number[] {
-  return ids.slice(1).map((id, i) => {
-    const row = rows.subarray(i * width, (i + 1) * width);
-    const top = row.reduce((most, value) => Math.max(most, value), -Infinity);
-    return row[id]! - top - Math.log(row.reduce((all, value) => all + Math.exp(value - top), 0));
-  });
-}
 
 for (const { name, path, tokens, rms: most, llamaRms } of PUBLISHED)
   describe(name, { skip: noPython }, () => {
@@ -105,8 +84,8 @@ for (const { name, path, tokens, rms: most, llamaRms } of PUBLISHED)
       const { klMean, top1 } = await compareLogits([ours], [theirs], { vocabSize });
       assert.ok(klMean! < 0.01 && top1! > 0.9, `KL ${klMean}, top-1 ${top1}`);
       // Its rounding moves a token's score either way, so that perplexity differs by the noise of a mean alone.
-      const theirScores = scores(theirs, ids, vocabSize);
-      const off = scores(ours, ids, vocabSize).map((score, i) => score - theirScores[i]!);
+      const theirScores = logProbabilities(theirs, ids, vocabSize);
+      const off = logProbabilities(ours, ids, vocabSize).map((score, i) => score - theirScores[i]!);
       const mean = off.reduce((sum, value) => sum + value, 0) / off.length;
       const deviation = Math.sqrt(off.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (off.length - 1));
       assert.ok(Math.abs(mean) < (4 * deviation) / Math.sqrt(off.length), `perplexity ${Math.exp(mean)} of theirs`);

@@ -12,7 +12,17 @@ import { loadModelFile, loadModelFolder } from '../src/node.js';
 const GOLDEN = fileURLToPath(new URL('golden/recurrent', import.meta.url));
 
 describe('webgpu', { skip: noGpu }, () => {
-  for (const file of ['lfm2.gguf', 'lfm2_moe.safetensors', 'qwen3_next.safetensors', 'qwen3_5.gguf'])
+  for (const file of [
+    'lfm2.gguf',
+    'lfm2_moe.safetensors',
+    'qwen3_next.safetensors',
+    'qwen3_5.gguf',
+    'granitemoehybrid-mamba.gguf',
+    'falcon_h1-norm.gguf',
+    'falcon_h1-bias.safetensors',
+    'nemotron_h.gguf',
+    'nemotron_h-latent.safetensors',
+  ])
     test(file, async () => {
       const [name] = file.split('.') as [string];
       const arrays = parseNpz(readFileSync(join(GOLDEN, `${name}.npz`)));

@@ -734,8 +734,8 @@ describe('tokenizers: refusals', () => {
     refusesGguf('FORMAT', /m\.gguf: tokenizer\.ggml\.model: expected a string, got none/, new Map());
     refusesGguf(
       'UNSUPPORTED',
-      /model: expected llama, gpt2 or t5, got "bert"\. Load the model from its HuggingFace files/,
-      metadata('qwen2', { 'tokenizer.ggml.model': 'bert' }),
+      /model: expected llama, gpt2, t5, gemma4 or bert, got "rwkv"\. Load the model from its HuggingFace files/,
+      metadata('qwen2', { 'tokenizer.ggml.model': 'rwkv' }),
     );
     refusesGguf(
       'UNSUPPORTED',
@@ -818,8 +818,8 @@ describe('tokenizers: refusals', () => {
     for (const wrong of [null, 7, [], 'x'])
       assert.throws(() => tokenizerFromJson({ tokenizerJson: wrong }), { code: 'FORMAT', message: /an object/ });
     refusesJson('FORMAT', /model/, { model: undefined });
-    refusesJson('UNSUPPORTED', /model\.type: expected BPE or Unigram, got "WordPiece"/, {
-      model: { type: 'WordPiece', vocab: { a: 0 } },
+    refusesJson('UNSUPPORTED', /model\.type: expected BPE, WordPiece or Unigram, got "WordLevel"/, {
+      model: { type: 'WordLevel', vocab: { a: 0 } },
     });
     refusesJson('FORMAT', /vocab: expected 1 to 1048576 tokens, got 0/, {
       model: { type: 'BPE', vocab: {}, merges: [] },
@@ -839,8 +839,8 @@ describe('tokenizers: refusals', () => {
     refusesJson('UNSUPPORTED', /decoder: there is none, so it is not known which tokens begin with a space/, {
       decoder: null,
     });
-    refusesJson('UNSUPPORTED', /decoder\.type: expected ByteLevel.*got "WordPiece"/, {
-      decoder: { type: 'WordPiece' },
+    refusesJson('UNSUPPORTED', /decoder\.type: expected ByteLevel.*got "CTC"/, {
+      decoder: { type: 'CTC' },
     });
     refusesJson('UNSUPPORTED', /@huggingface\/tokenizers cannot read this file: /, {
       pre_tokenizer: { type: 'Nonesuch' },

@@ -21,9 +21,12 @@ after(() => rmSync(scratch, { recursive: true }));
 const NEAR = 2e-4;
 
 /** Tensors that llama.cpp's converter fuses and we do not. llama.cpp reads both. */
-const FUSED: Readonly<Record<string, RegExp>> = { mistral4: /ffn_(gate|up|gate_up)_exps/ };
+const FUSED: Readonly<Record<string, RegExp>> = {
+  mistral4: /ffn_(gate|up|gate_up)_exps/,
+  'gemma4-experts': /ffn_(gate|up|gate_up)_exps/,
+};
 /** Families whose files cannot be written, and why. */
-const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa)$/;
+const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa|llama4-chunks)$/;
 
 /** Keys that llama.cpp does not need for the architecture, and we do not write. */
 const UNNEEDED: Readonly<Record<string, RegExp>> = {

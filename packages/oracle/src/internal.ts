@@ -1,4 +1,6 @@
 /** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
+
+export { type AlteredNmse, alteredNmse } from './alterations.js';
 export { readManifest, readNpy } from './folder.js';
 export { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 export { boundAboutStored, planErrors } from './golden/bounds.js';
@@ -12,7 +14,9 @@ export { answer, writeCase } from './golden/write.js';
 export { asFormatError, hostTensor, viewOf } from './host.js';
 export { formatLabel, parseLabel } from './label.js';
 export type { MutantScore } from './mutants/score.js';
+export { drawRopeCase } from './rope-case.js';
 export type { Counts } from './runner.js';
+export { type LoggedCase, type LogVerdict, parseTestLog, type TestLog } from './test-log.js';
 export { rotationErrorBound } from './tolerance.js';
 export type { ModelOptions } from './verify/model.js';
 export type { KernelPerf } from './verify/perf.js';

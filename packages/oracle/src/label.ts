@@ -26,7 +26,7 @@ const MAX_LABEL_LENGTH = 4096;
 export function parseLabel(line: string): ParsedLabel {
   if (typeof line !== 'string') refuse('FORMAT', 'case', 'a label', line);
   const text = line.trim();
-  const match = text.length > MAX_LABEL_LENGTH ? null : /^([A-Za-z][A-Za-z0-9_]*)\((.*?)\)(:.*)?$/s.exec(text);
+  const match = text.length > MAX_LABEL_LENGTH ? null : /^([A-Za-z][A-Za-z0-9_]*)\(([^\n]*?)\)(:[^\n]*)?$/.exec(text);
   if (!match)
     refuse(
       'FORMAT',

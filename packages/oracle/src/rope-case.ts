@@ -48,8 +48,8 @@ export interface RopeCaseParams {
   readonly ff?: 0 | 1 | 2;
   /** freq_factors[0], which is then not drawn. It needs ff 1. */
   readonly ff0?: number;
-  /** With 1, x is a view of a larger tensor. */
-  readonly v?: 0 | 1;
+  /** With 1, x is a view of a larger tensor; with 2, the second half of rows twice as long. */
+  readonly v?: 0 | 1 | 2;
   readonly inplace?: 0 | 1;
   readonly n_offs?: number;
   readonly fb?: number;
@@ -77,7 +77,7 @@ const EXTRA_DEFAULTS = { inplace: 0, n_offs: 0, fb: 10000, n_ctx_orig: 0, bf: 1,
 const RANGES: Readonly<Record<string, readonly [min: number, max?: number]>> = {
   n_ctx: [1, 2 ** 31 - 1],
   ff: [0, 2],
-  v: [0, 1],
+  v: [0, 2],
   inplace: [0, 1],
   n_offs: [0, 2 ** 20],
   fwd: [0, 1],
@@ -206,19 +206,20 @@ export function ropeCase(suite: string, params: RopeCaseParams): ConformanceCase
 
 /** Plans a case, with the positions and factors that are drawn from its label. */
 export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
-  return drawCase(params).plan;
+  return drawRopeCase(params).plan;
 }
 
-/** Draws the inputs of a case from its label, and plans it. */
-function drawCase(params: RopeCaseParams) {
+/** Draws the inputs of a case from its label, and plans it. x is `[batch, tokens, heads, head_dim]`. */
+export function drawRopeCase(params: RopeCaseParams) {
   const p = checkParams(params);
   const [ne0, , ne2] = p.ne_a;
   const random = randomFrom(ropeLabel(params));
-  const x = drawX(p.type, p.ne_a, p.v === 1, random);
+  const x = drawX(p.type, p.ne_a, p.v, random);
   const pos = p.pos ?? Array.from({ length: ne2 * (p.mode >= 8 ? 4 : 1) }, () => random.integer(p.n_ctx));
   const pairs = p.mode === 24 ? ne0 / 2 : p.n_dims / 2;
   const factorOf = (j: number): number => (p.ff === 1 ? random.uniform(0.9, 1.1) : llama31Factor(j, p.n_dims, p.fb));
-  const factors = p.ff === 0 ? undefined : Float32Array.from({ length: pairs }, (_, j) => factorOf(j));
+  const factors: Float32Array | undefined =
+    p.ff === 0 ? undefined : Float32Array.from({ length: pairs }, (_, j) => factorOf(j));
   if (factors && p.ff0 !== undefined) factors[0] = p.ff0;
   const call = {
     ne: p.ne_a,
@@ -247,7 +248,7 @@ function drawCase(params: RopeCaseParams) {
 
 async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<CaseVerdict> {
   const { type, inplace } = checkParams(params);
-  const { x, pos, factors, formula, plan } = drawCase(params);
+  const { x, pos, factors, formula, plan } = drawRopeCase(params);
   const values = await x.readNumbers();
   const out = inplace ? x : runner.allocate(type, x.shape);
   const call = bindRope(plan, x, out);
@@ -257,12 +258,15 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Case
   return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(type), type);
 }
 
-/** Draws x as upstream does, uniform in [−1, 1). A view is the corner of a tensor 2 × 4 × 3 times as large. */
-function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], view: boolean, random: RandomStream): Tensor<FloatDtype> {
+/**
+ * Draws x as upstream does, uniform in [−1, 1). View 1 is the corner of a tensor 2 × 4 × 3 times as large, view 2 the
+ * second half of rows twice as long.
+ */
+function drawX(type: FloatDtype, ne: RopeCaseParams['ne_a'], v: number, random: RandomStream): Tensor<FloatDtype> {
   const [ne0, ne1, ne2, ne3] = ne;
-  const base = view ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, ne0];
+  const base = v === 1 ? [ne3, ne2 * 3, ne1 * 4, ne0 * 2] : [ne3, ne2, ne1, v === 2 ? ne0 * 2 : ne0];
   const whole = hostTensor(type, base, () => roundTo(type, random.uniform(-1, 1)));
-  const layout = { shape: [ne3, ne2, ne1, ne0], strides: whole.strides, offset: 0 };
+  const layout = { shape: [ne3, ne2, ne1, ne0], strides: whole.strides, offset: v === 2 ? ne0 : 0 };
   return extentOf(layout) === undefined ? whole : new Tensor(whole.storage, layout);
 }
 

@@ -1,5 +1,5 @@
 /** Conformance cases: their run on a backend, and the results as text and JSON. @module */
-import { type OpPlan, RopewalkError, type Runner } from 'ropewalk';
+import { type Backend, type FloatDtype, type OpPlan, RopewalkError, type Runner } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { checkRunner, reading, readList } from 'ropewalk/internal';
 
@@ -35,6 +35,12 @@ export function declined(runner: Runner, plan: OpPlan): CaseVerdict | undefined 
   if (reason !== undefined) return { status: 'not_supported', reason };
   runner.run(plan);
   return undefined;
+}
+
+/** Whether a backend computes a dtype's rotations in that dtype, so that each product is rounded to it. */
+export function roundsEachStep(runner: Runner, dtype: FloatDtype): boolean {
+  const { capabilities } = runner as Partial<Backend>;
+  return capabilities?.call(runner).roundsEachStep?.includes(dtype) ?? false;
 }
 
 /** Makes a runner that hands each plan to `run` instead of running it. */

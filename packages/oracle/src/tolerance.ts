@@ -32,13 +32,25 @@ export const HF_RECIPE_NMSE_LIMIT = 1e-10;
  * Two products and a sum in f32 are each off by at most u32 of their size, together 3·u32·(|x0·cos| + |x1·sin|), or by
  * half the smallest subnormal. One rounding to the output's dtype follows. f64 data is computed in f64. `magnitude` is
  * |x0·cos| + |x1·sin|, or a bound of it. A table's gradient is a sum of n such products in any order: n + 1
- * `roundings`.
+ * `roundings`. A kernel that computes in the output's dtype (`stepwise`) rounds the products to it as well: all
+ * roundings but the last, which is the output's own.
  */
-export function rotationErrorBound(dtype: FloatDtype, expected: number, magnitude: number, roundings = 3): number {
+export function rotationErrorBound(
+  dtype: FloatDtype,
+  expected: number,
+  magnitude: number,
+  roundings = 3,
+  stepwise = false,
+): number {
   const arithmetic = dtype === 'f64' ? UNIT_ROUNDOFF.f64 : UNIT_ROUNDOFF.f32;
   const smallest = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 }; // Half of the smallest subnormals.
   const tiny = dtype === 'f64' ? 0 : smallest.f32;
+  // Each of n products is off by u of itself, so n of them together by u of their magnitude; each sum after the first by u.
+  const steps = stepwise
+    ? (roundings - 2) * (UNIT_ROUNDOFF[dtype] * magnitude * (1 + 2 ** -9) + 2 * smallest[dtype])
+    : 0;
   return (
+    steps +
     roundings * (arithmetic * magnitude + tiny) +
     UNIT_ROUNDOFF[dtype] * Math.abs(expected) * (1 + 2 ** -10) +
     smallest[dtype]

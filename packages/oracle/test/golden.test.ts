@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe } from 'node:test';
 import { openBackend } from '@ropewalk/cli/internal';
+import { cann, llaisys } from '@ropewalk/dialects';
 import { parseNpy } from '@ropewalk/formats';
 import { parseOnnxModel, parseOnnxTensor, writeOnnxTest } from '@ropewalk/onnx';
 import fc from 'fast-check';
@@ -42,7 +43,7 @@ import { decodeTensor, goldenOf, type OnnxLoader } from '../src/golden/read.js';
 import { GOLDEN_ROPE, goldenRopeQuestion } from '../src/golden/rope.js';
 import { goldenOperatorSuite, goldenRopeSuite, judgeGolden } from '../src/golden/suite.js';
 import { answer, writeCase } from '../src/golden/write.js';
-import { judgeOutput, OVERFLOW } from '../src/judge.js';
+import { judgeOutput, nmse, OVERFLOW } from '../src/judge.js';
 import { formatResult, runCases } from '../src/runner.js';
 import { vectorCases } from '../src/vectors.js';
 import { expectationsOf } from '../src/verify/model.js';
@@ -975,4 +976,85 @@ test('docs/vectors.md names every case, and what it tells apart', () => {
   }
   const counts = [...page.matchAll(/^golden: (\d+) cases/gm)].map((match) => Number(match[1]));
   assert.deepEqual(counts, [cases.length]);
+});
+
+describe('other operators in a dialect', () => {
+  test("LLAISYS: its nine operators, in its dtypes and ranks, and each case runs through LLAISYS' own call", () => {
+    const nine = [
+      'add',
+      'argmax',
+      'embedding',
+      'linear',
+      'rms_norm',
+      'rope',
+      'self_attention',
+      'swiglu',
+      'rearrange',
+    ] as const;
+    const { cases, left } = chooseDialect('llaisys', {}, nine);
+    assert.deepEqual(new Set(cases.map(({ op }) => op)), new Set(nine));
+    assert.ok(left.some(({ reason }) => reason === "LLAISYS' swiglu has no limit"));
+    const runner = referenceRunner();
+    const calls: Record<string, (t: Record<string, Tensor>, q: GoldenQuestion) => void> = {
+      add: (t) => llaisys.add(runner, t.c!, t.a!, t.b!),
+      argmax: (t) => llaisys.argmax(runner, t.max_idx!.view([1]), t.max_val!.view([1]), t.values!),
+      embedding: (t) => llaisys.embedding(runner, t.out!, t.index!, t.weight!),
+      linear: (t) => llaisys.linear(runner, t.y!, t.x!, t.weight!, t.bias),
+      rms_norm: (t, q) => llaisys.rmsNorm(runner, t.y!, t.x!, t.weight!, q.attributes.eps as number),
+      self_attention: (t, q) =>
+        llaisys.selfAttention(runner, t.attn_val!, t.q!, t.k!, t.v!, q.attributes.scale as number),
+      swiglu: (t) => llaisys.swiglu(runner, t.out!, t.gate!, t.up!),
+    };
+    const dtypes = new Map<string, Set<string>>();
+    for (const { op, make } of cases) {
+      const call = calls[op];
+      if (!call) continue;
+      const question = make();
+      const { plan, outputs } = bindGolden(question, runner);
+      runner.run(plan);
+      const again = bindGolden(question, runner).outputs;
+      call({ ...Object.fromEntries(question.inputs), ...Object.fromEntries(again) }, question);
+      for (const [name, tensor] of outputs)
+        assert.deepEqual(again.get(name)!.readNumbers(), tensor.readNumbers(), `${question.id} ${name}`);
+      const float = [...question.inputs.values()].find(({ dtype }) => dtype !== 'i64')!.dtype;
+      dtypes.set(op, (dtypes.get(op) ?? new Set()).add(float));
+      assert.match(question.about, /llaisys[A-Z]\w+\(/);
+    }
+    assert.equal(dtypes.size, 7);
+    for (const [op, set] of dtypes) assert.deepEqual([...set].sort(), ['bf16', 'f16', 'f32'], op);
+    const some = chooseDialect('llaisys', { dtypes: ['f16'] }, ['linear']);
+    assert.ok(some.cases.length > 0 && some.cases.every(({ make }) => make().inputs.get('x')!.dtype === 'f16'));
+  });
+
+  test("CANN: each case has the operator's own arguments, and they give its output", () => {
+    const { cases, left } = chooseDialect('cann');
+    assert.ok(
+      left.some(({ id, reason }) => id === 'window-trailing' && reason === 'the operator rotates the first n_dims'),
+    );
+    assert.ok(cases.length >= 20);
+    for (const { make } of cases) {
+      const question = make();
+      const { D, freq_factors, ...given } = question.call!.arguments as Record<string, never>;
+      assert.deepEqual(question.call!.tensors, { src0: 'x', pos: 'positions', dst: 'y' });
+      const src0 = question.inputs.get('x')! as Tensor<'f32'>;
+      assert.equal(D, src0.shape[3], question.id);
+      const pos = (question.inputs.get('positions')! as Tensor<'i32'>).view([-1]);
+      const factors = freq_factors ? tensorFrom(Float32Array.from(freq_factors as number[])) : null;
+      const got = cann.rope(referenceRunner(), { src0, pos, freq_factors: factors, ...given } as never) as Tensor;
+      const want = answer(question).outputs.get('y')!;
+      // Floats are f32 in the call, and positions go up to a million.
+      const off = nmse(got.readNumbers() as Float64Array, want.readNumbers() as Float64Array);
+      assert.ok(off < 1e-5, `${question.id}: NMSE ${off}`);
+    }
+  });
+
+  test('other dialects leave out the dtypes that they do not have', () => {
+    const { cases, left } = chooseDialect('ggml', {}, ['add']);
+    assert.deepEqual(
+      cases.map(({ id }) => id),
+      ['add-residual', 'add-f16', 'add-special'],
+    );
+    assert.deepEqual(left, [{ id: 'add-bf16', reason: 'ggml has f32, f16, and the case is in bf16' }]);
+    assert.deepEqual(chooseDialect('onnx', {}, ['rope']).left, chooseDialect('onnx').left);
+  });
 });

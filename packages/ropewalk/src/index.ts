@@ -60,6 +60,8 @@ export type { Runner } from './ops/runner.js';
 export { planScale, type ScaleOptions } from './ops/scale.js';
 export type { CacheScale } from './ops/scales.js';
 export { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
+export { planSsmScan, type SsmScanOptions, type SsmScanSteps } from './ops/ssm-scan.js';
 export { planSwiglu, type SwigluOptions } from './ops/swiglu.js';
+export { planXielu, type XieluOptions } from './ops/xielu.js';
 export { BACKENDS, openBackend, openCpu } from './registry.js';
 export { type RopeOptions, Ropewalk, type RopewalkOptions, ropewalk } from './ropewalk.js';

@@ -84,5 +84,7 @@ export { LEAST_SUM, type RouteGroups, type RoutePlan } from './ops/route.js';
 export { checkRunner, withFresh } from './ops/runner.js';
 export type { ScalePlan } from './ops/scale.js';
 export type { SelfAttentionPlan } from './ops/self-attention.js';
+export type { SsmScanPlan } from './ops/ssm-scan.js';
 export type { SwigluPlan } from './ops/swiglu.js';
+export type { XieluPlan } from './ops/xielu.js';
 export { BACKEND_NAMES, openFrom } from './registry.js';

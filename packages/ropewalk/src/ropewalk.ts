@@ -26,7 +26,9 @@ import { planRoute, type RouteOptions } from './ops/route.js';
 import { type Runner, withFresh } from './ops/runner.js';
 import { planScale, type ScaleOptions } from './ops/scale.js';
 import { planSelfAttention, type SelfAttentionOptions } from './ops/self-attention.js';
+import { planSsmScan, type SsmScanOptions, type SsmScanSteps } from './ops/ssm-scan.js';
 import { planSwiglu, type SwigluOptions } from './ops/swiglu.js';
+import { planXielu, type XieluOptions } from './ops/xielu.js';
 import { BACKEND_NAMES, openBackend } from './registry.js';
 
 /** Options of {@link ropewalk}. */
@@ -457,6 +459,29 @@ export class Ropewalk implements Runner {
   }
 
   /**
+   * Runs the selective scan of Mamba-2 for each head and token: `S ← exp(rate · Δ)·S + b ⊗ (Δ·x); y = Sᵀc + skip·x`.
+   *
+   * @param x - `[tokens, heads, dv]`, any float dtype
+   * @param b - `[tokens, groups, d]`, same dtype; heads is a multiple of groups
+   * @param c - same shape and dtype as b
+   * @param steps - see {@link SsmScanSteps}: Δ = softplus(dt + bias), within the limits
+   * @param state - `[heads, d, dv]`, dense, f32, or f64 where x is f64: S, which is read and written
+   * @param options - {@link SsmScanOptions}, and out, like x
+   */
+  ssmScan<D extends FloatDtype>(
+    x: Tensor<D>,
+    b: Tensor<NoInfer<D>>,
+    c: Tensor<NoInfer<D>>,
+    steps: SsmScanSteps,
+    state: Tensor<'f32' | 'f64'>,
+    options: OutOption<NoInfer<D>> & SsmScanOptions = {},
+  ): Tensor<D> {
+    checkTensor(x, 'ssm_scan: x');
+    const { out: given, ...how } = readOptions(options, 'ssm_scan: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planSsmScan(x, b, c, steps, state, out, how));
+  }
+
+  /**
    * Gates: `y = up · gate / (1 + exp(−gate))`; with options the clamped form of gpt-oss.
    *
    * @param gate - any shape, any float dtype; the gate comes first
@@ -483,6 +508,18 @@ export class Ropewalk implements Runner {
     checkTensor(x, 'gelu: x');
     const { out: given, ...how } = readOptions(options, 'gelu: options');
     return this.#into(given, x.dtype, x.shape, (out) => planGelu(x, out, how));
+  }
+
+  /**
+   * Computes xIELU: `y = positive · max(x, 0)² + negative · (e^n − 1 − n) + beta · x` with `n = min(x, 0)`.
+   *
+   * @param x - any shape, any float dtype
+   * @param options - {@link XieluOptions}; `out` may be `x`
+   */
+  xielu<D extends FloatDtype>(x: Tensor<D>, options: OutOption<NoInfer<D>> & XieluOptions = {}): Tensor<D> {
+    checkTensor(x, 'xielu: x');
+    const { out: given, ...how } = readOptions(options, 'xielu: options');
+    return this.#into(given, x.dtype, x.shape, (out) => planXielu(x, out, how));
   }
 
   /**

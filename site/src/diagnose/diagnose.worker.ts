@@ -308,7 +308,7 @@ const kernel = {
     return {
       verdict,
       unsettled: layout.otherwise.length > 0,
-      lines: describeDiagnosis(result, from),
+      lines: describeDiagnosis(result, from, { all: true }),
       from,
       json: `${JSON.stringify(diagnosisToJson(result, from), null, 2)}\n`,
       bugs: named.map(({ mutants }) => mutants.map(bugWords)),

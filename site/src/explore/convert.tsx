@@ -86,7 +86,8 @@ export function Convert(props: {
   useEffect(() => {
     let current = true;
     setError(undefined);
-    const options = { context, heads: read.heads, layerType, ...read.names, ...(rows > 0 && { positions: rows }) };
+    const { heads, maxContext } = read;
+    const options = { context, maxContext, heads, layerType, ...read.names, ...(rows > 0 && { positions: rows }) };
     call((ropes) => ropes.convert(spec, options)).then(
       (result) => current && setConverted(result),
       (failure) => current && setError(failure),

@@ -202,7 +202,7 @@ function Generate() {
     <>
       <h1>Run a model</h1>
       <p class="lead">
-        A decoder of 24 families, from Llama and Qwen to DeepSeek and gpt-oss, in a worker of this page. Files that you
+        A decoder for Llama, Qwen, Gemma, DeepSeek, gpt-oss and other families, in a worker of this page. Files that you
         drop stay on your device.
       </p>
       <h2>1. Choose a model</h2>

@@ -10,10 +10,12 @@ import {
   planRope,
   type RopeCall,
   type RopePlan,
+  roundTo,
   sizeBytes,
 } from 'ropewalk';
-import { checkPlan, fail, hostMemory, hostOf, isRowMajor, loadNumber, storeNumber } from 'ropewalk/backend';
+import { checkPlan, fail, hostMemory, hostOf, isRowMajor, loadNumber, refuse, storeNumber } from 'ropewalk/backend';
 import {
+  checkInteger,
   copyElements,
   fitsFloat32,
   type OptionNames,
@@ -24,7 +26,7 @@ import {
   yarnMagnitude,
   yarnRampEdges,
 } from 'ropewalk/internal';
-import { describeSteps, runSteps } from './steps.js';
+import { type Cann2024Rotation, type Cann2024Step, costsOf, executeSteps, listSteps, type StepList } from './steps.js';
 
 /**
  * The mistakes of the device:
@@ -32,8 +34,9 @@ import { describeSteps, runSteps } from './steps.js';
  * - `row`: whole rows rotate; n_dims is only the exponent's denominator
  * - `ramp`: ext_factor, its ramp and its magnitude are ignored
  * - `tables`: for f16 data cos and sin are rounded to f16, and again after attn_factor
+ * - `angles`: powers and angles are rounded to f32, which shows at far positions
  */
-export const CANN_2024_DEVIATIONS = /* @__PURE__ */ Object.freeze(['row', 'ramp', 'tables'] as const);
+export const CANN_2024_DEVIATIONS = /* @__PURE__ */ Object.freeze(['row', 'ramp', 'tables', 'angles'] as const);
 
 /** One of {@link CANN_2024_DEVIATIONS}. */
 export type Cann2024Deviation = (typeof CANN_2024_DEVIATIONS)[number];
@@ -126,14 +129,14 @@ function runPart(plan: RopePlan, { x, out }: RopePart, mended: ReadonlySet<Cann2
   const width = mended.has('row') ? nDims : headDim;
   /** Returns the place in x of element n of the columns that rotate. */
   const placeOf = (n: number): number => Math.floor(n / width) * headDim + (n % width);
-  const list = describeSteps({ headDim: width, heads, seq, batch, dataBytes: sizeBytes(dtype) as 2 | 4 }, 'fused', {
+  const list = listSteps({ headDim: width, heads, seq, batch, dataBytes: sizeBytes(dtype) as 2 | 4 }, 'fused', {
     ...inputsOf(plan, width, mended),
     x: Float32Array.from({ length: (x.size / headDim) * width }, (_, n) =>
       loadNumber(from, dtype, x.offset + placeOf(n)),
     ),
     tableDtype: mended.has('tables') ? 'f32' : dtype,
   });
-  runSteps(list);
+  executeSteps(list);
   const rotated = list.out.values;
   copyElements(x, out);
   for (let n = 0; n < rotated.length; n++) storeNumber(to, dtype, out.offset + placeOf(n), rotated[n]!);
@@ -152,15 +155,118 @@ function inputsOf(plan: RopePlan, width: number, mended: ReadonlySet<Cann2024Dev
     return freqScale * (1 - mix) + mix;
   };
   const ramps = yarn !== undefined && mended.has('ramp');
+  const rows = Array.from({ length: seqLen }, (_, s) => positions[tableRows[s]!]!);
   return {
     pairing: pairing as 'half' | 'interleaved',
-    positions: Float32Array.from({ length: seqLen }, (_, s) => positions[tableRows[s]!]!), // multiplied in f32
-    thetaScale: Math.fround(Math.fround(base) ** Math.fround(-2 / nDims)),
+    ...(mended.has('angles')
+      ? { positions: Float64Array.from(rows), thetaScale: base ** (-2 / nDims), angleDtype: 'f64' as const }
+      : {
+          positions: Float32Array.from(rows), // multiplied in f32
+          thetaScale: Math.fround(Math.fround(base) ** Math.fround(-2 / nDims)),
+        }),
     freqScale: ramps ? ramp : () => freqScale,
     // ggml passes n_dims / 2 factors. Nobody knows what the device reads after them; here they are 1.
     freqFactors: Float32Array.from({ length: width / 2 }, (_, j) => (j < nDims / 2 ? (freqFactors?.[j] ?? 1) : 1)),
     attnFactor: spec.attentionFactor ?? (ramps ? yarnMagnitude(yarn) : yarn?.attnFactor) ?? 1,
   };
+}
+
+/** The sizes and the data of a call, for {@link describeSteps} and {@link runSteps}. */
+export interface Cann2024Call {
+  /** The dtype of x. Default: f32. */
+  readonly dtype?: 'f32' | 'f16';
+  /** Default: 1. */
+  readonly heads?: number;
+  /** Default: 1. */
+  readonly batch?: number;
+  /** One fused operator, or operators of arithmetic. Default: fused. */
+  readonly rotation?: Cann2024Rotation;
+  /** `[batch, seq, heads, headDim]`, dense; each value is rounded to `dtype`. Default: ones. */
+  readonly x?: ArrayLike<number>;
+}
+
+const CALL_NAMES: OptionNames<Cann2024Call> = { dtype: true, heads: true, batch: true, rotation: true, x: true };
+
+/** A tensor as one step left it. */
+export interface StepBuffer {
+  /** The number of the step that wrote it; 0 for an input. */
+  readonly step: number;
+  /** Such as `arange`, `powers`, `theta`, `half_sin` or `out`; a step that computes in place keeps the name. */
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly dtype: 'f32' | 'f16' | 'i32';
+  /** The values, row-major. */
+  readonly values: Float64Array;
+}
+
+/**
+ * Describes the steps of a RoPE on this device, with their calls and bytes.
+ *
+ * @param rope - the RoPE and its positions, `[seq]`
+ * @param call - sizes; x is not read
+ * @returns the twelve steps and the rotation
+ * @throws {RopewalkError} as planRope; UNSUPPORTED for a RoPE that the steps cannot compute
+ */
+export function describeSteps(rope: PlanRopeOptions, call: Cann2024Call = {}): readonly Cann2024Step[] {
+  return costsOf(stepsOf(rope, call, false));
+}
+
+/**
+ * Runs the steps of a RoPE as the device does, and keeps what each of them wrote.
+ *
+ * @param rope - as for {@link describeSteps}
+ * @param call - sizes and x
+ * @returns the inputs, then each buffer after each step that wrote it
+ * @throws {RopewalkError} as {@link describeSteps}; SHAPE when x has another number of elements
+ * @example runSteps({ headDim: 4, pairing: 'half', base: 10000, positions: [7] }).at(-1).values
+ */
+export function runSteps(rope: PlanRopeOptions, call: Cann2024Call = {}): readonly StepBuffer[] {
+  const list = stepsOf(rope, call, true);
+  const kept: StepBuffer[] = [];
+  const keep = (step: number, { name, shape, dtype, values }: StepList['out']): void => {
+    // The first power is what arange wrote: the steps after it compute in place.
+    kept.push({
+      step,
+      name: step === 2 ? 'arange' : name,
+      shape,
+      dtype: dtype as StepBuffer['dtype'],
+      values: Float64Array.from(values),
+    });
+  };
+  for (const input of list.inputs) keep(0, input);
+  executeSteps(list, (step, written) => {
+    for (const buffer of written) keep(step, buffer);
+  });
+  return kept;
+}
+
+function stepsOf(rope: PlanRopeOptions, given: Cann2024Call, withData: boolean): StepList {
+  const call = readOptions(given, 'cann-2024: call', CALL_NAMES);
+  const { dtype = 'f32', heads = 1, batch = 1, rotation = 'fused' } = call;
+  readName(dtype, ['f32', 'f16'], 'cann-2024: dtype');
+  readName(rotation, ['fused', 'primitives'], 'cann-2024: rotation');
+  for (const [name, size] of Object.entries({ heads, batch })) checkInteger(size, `cann-2024: ${name}`, 1);
+  const options = readOptions(rope, 'cann-2024: options');
+  if (options.axes !== undefined) fail('UNSUPPORTED', 'cann-2024: axes', `${NO_AXES}. Give positions [seq].`);
+  const plan = planRope({ ...options, tableDtype: 'f64' });
+  const why = whyNotPlan(plan);
+  if (why !== undefined) fail('UNSUPPORTED', 'cann-2024: options', why);
+  const { headDim, seqLen: seq } = plan;
+  const count = batch * seq * heads * headDim;
+  const x = withData ? readX(call.x, count, dtype) : undefined;
+  const sizes = { headDim, heads, seq, batch, dataBytes: sizeBytes(dtype) as 2 | 4 };
+  return listSteps(sizes, rotation, { ...inputsOf(plan, headDim, new Set()), ...(x && { x }) });
+}
+
+function readX(given: ArrayLike<number> | undefined, count: number, dtype: 'f32' | 'f16'): Float32Array {
+  const values = given === undefined ? undefined : readList(given, 'cann-2024: x', 'a list of numbers');
+  if (values && values.length !== count) refuse('SHAPE', 'cann-2024: x', `${count} elements`, values.length);
+  return Float32Array.from({ length: count }, (_, n) => {
+    const value = values ? values[n]! : 1;
+    const rounded = typeof value === 'number' ? roundTo(dtype, value) : Number.NaN;
+    if (!Number.isFinite(rounded)) refuse('RANGE', `cann-2024: x[${n}]`, `a finite number of ${dtype}`, value);
+    return rounded;
+  });
 }
 
 /** The errors of cos and sin of the twelve steps, or the reason why the steps cannot make them. */
@@ -184,8 +290,8 @@ export function cann2024TableErrors(options: PlanRopeOptions, dtype: 'f32' | 'f1
   if (why !== undefined) return { whyNot: why };
   const { headDim, rotaryDim: nDims, seqLen: seq, tableRows, table, pairing } = plan;
   const sizes = { headDim, heads: 0, seq, batch: 1, dataBytes: sizeBytes(dtype) as 2 | 4 };
-  const list = describeSteps(sizes, 'fused', inputsOf(plan, headDim, new Set()));
-  runSteps(list);
+  const list = listSteps(sizes, 'fused', inputsOf(plan, headDim, new Set()));
+  executeSteps(list);
   const maxErrors = Array.from({ length: seq }, (_, s) => {
     let most = 0;
     for (let i = 0; i < headDim; i++) {
@@ -204,6 +310,7 @@ const WORDS: Readonly<Record<Cann2024Deviation, string>> = {
   row: 'whole row rotated',
   ramp: 'ramp ignored',
   tables: 'tables rounded twice',
+  angles: 'angles in f32, far from 0',
 };
 
 /**
@@ -219,8 +326,7 @@ export async function explainCann2024(passes: (device: Backend) => Promise<boole
 }
 
 /** Every set of deviations but the empty one, small sets first. */
-const SUBSETS: readonly (readonly Cann2024Deviation[])[] = [
-  ...[['row'] as const, ['ramp'] as const, ['tables'] as const],
-  ...[['row', 'ramp'] as const, ['row', 'tables'] as const, ['ramp', 'tables'] as const],
-  CANN_2024_DEVIATIONS,
-];
+const SUBSETS: readonly (readonly Cann2024Deviation[])[] = /* @__PURE__ */ Array.from(
+  { length: 2 ** CANN_2024_DEVIATIONS.length - 1 },
+  (_, bits) => CANN_2024_DEVIATIONS.filter((_name, k) => ((bits + 1) >> k) & 1),
+).sort((a, b) => a.length - b.length);

@@ -1,7 +1,7 @@
 /** ggml's CANN backend of November 2024, whose run of 96 ROPE cases is published. @module */
 import { type DeviceProfile, rotation, rule } from '../profile.js';
 import { GGML_CALL_2024 } from '../profiles/ggml-cann.js';
-import { explainCann2024, openCann2024 } from './backend.js';
+import { cann2024TableErrors, describeSteps, explainCann2024, openCann2024, runSteps } from './backend.js';
 import { CANN_2024_RUN } from './run-of-2024.js';
 
 const RUN = 'ggml-org/llama.cpp#10540: a run of 96 ROPE cases on a 910B3';
@@ -28,7 +28,7 @@ export const CANN_2024: DeviceProfile = {
         rule(
           'x is f32, or attn_factor is 1',
           RUN,
-          ({ dtype, attentionFactor }) => dtype === 'f32' || attentionFactor === 1,
+          ({ dtype, attnFactor }) => dtype === 'f32' || attnFactor === 1,
           'the tables are rounded to f16 twice: before attn_factor and after it',
         ),
       ],
@@ -37,5 +37,7 @@ export const CANN_2024: DeviceProfile = {
   ],
   open: () => openCann2024(),
   explain: explainCann2024,
+  tableErrors: cann2024TableErrors,
+  steps: { describe: describeSteps, run: runSteps },
   published: CANN_2024_RUN,
 };

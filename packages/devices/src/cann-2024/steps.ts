@@ -42,7 +42,7 @@ export interface StepInputs {
   /** `[batch, seq, heads, headDim]`, dense. */
   readonly x: Float32Array;
   /** `[seq]` */
-  readonly positions: Float32Array;
+  readonly positions: Float32Array | Float64Array;
   /** base^(−2 / n_dims) */
   readonly thetaScale: number;
   /** ggml's freq_scale of each pair, which multiplies its frequency. */
@@ -52,28 +52,34 @@ export interface StepInputs {
   readonly attnFactor: number;
   /** The dtype of cos and sin before they are repeated: the data's type on the device. */
   readonly tableDtype: 'f32' | 'f16';
+  /** The dtype of angles. The device has f32; f64 is for a device without that loss. */
+  readonly angleDtype: 'f32' | 'f64';
 }
 
 /** A tensor of a step. Its values are made when they are first asked for, because counting asks for none. */
-class Buffer {
-  #values: Float32Array | undefined;
+export class Buffer {
+  #values: Float32Array | Float64Array | undefined;
+
+  readonly length: number;
 
   /** @param values - the values of an input. Default: zeros. */
   constructor(
-    readonly length: number,
-    readonly dtype: 'f32' | 'f16' | 'i32',
-    values?: Float32Array,
+    readonly name: string,
+    readonly shape: readonly number[],
+    readonly dtype: 'f64' | 'f32' | 'f16' | 'i32',
+    values?: Float32Array | Float64Array,
   ) {
     this.#values = values;
+    this.length = shape.reduce((product, size) => product * size, 1);
   }
 
   get bytes(): number {
-    return this.length * (this.dtype === 'f16' ? 2 : 4);
+    return this.length * { f64: 8, f32: 4, i32: 4, f16: 2 }[this.dtype];
   }
 
-  /** The values as f32, which holds every f16 and every integer below 2^24. */
-  get values(): Float32Array {
-    this.#values ??= new Float32Array(this.length);
+  /** The values; f32 holds every f16 and every integer below 2^24. */
+  get values(): Float32Array | Float64Array {
+    this.#values ??= this.dtype === 'f64' ? new Float64Array(this.length) : new Float32Array(this.length);
     return this.#values;
   }
 
@@ -81,8 +87,7 @@ class Buffer {
   fill(value: (n: number) => number): void {
     const { values, dtype, length } = this;
     for (let n = 0; n < length; n++) {
-      const computed = Math.fround(value(n));
-      values[n] = dtype === 'f16' ? roundTo('f16', computed) : computed;
+      values[n] = dtype === 'f16' ? roundTo('f16', Math.fround(value(n))) : value(n);
     }
   }
 }
@@ -91,8 +96,8 @@ class Buffer {
 interface OperatorCall {
   readonly reads: readonly Buffer[];
   readonly writes: readonly Buffer[];
-  /** Computes `writes` from `reads`; undefined for a call that is only counted. */
-  readonly run?: () => void;
+  /** Computes `writes` from `reads`. */
+  readonly run: () => void;
 }
 
 /** One step, ready to be counted or run. */
@@ -112,6 +117,8 @@ export interface StepList {
   readonly sin: Buffer;
   /** `[batch, seq, heads, headDim]` */
   readonly out: Buffer;
+  /** The tensors that the call gets. */
+  readonly inputs: readonly Buffer[];
 }
 
 /** Describes an operator that computes each element of `out` by itself. */
@@ -123,33 +130,38 @@ function elementwise(out: Buffer, reads: readonly Buffer[], value: (n: number) =
  * Describes the twelve steps and the rotation. The power is computed in place, and the transposition is a view, as in
  * the backend.
  *
- * @param inputs - the numbers to compute with; counting needs only sizes. Only the fused rotation runs
+ * @param inputs - the numbers to compute with; counting needs only sizes
  */
-export function describeSteps(
+export function listSteps(
   { headDim, heads, seq, batch, dataBytes }: Cann2024Sizes,
   rotation: Cann2024Rotation,
   inputs: Partial<StepInputs> = {},
 ): StepList {
   const dtype = dataBytes === 4 ? 'f32' : 'f16';
-  const { tableDtype = dtype, pairing = 'half' } = inputs;
+  const { tableDtype = dtype, angleDtype = 'f32', pairing = 'half' } = inputs;
   const given = inputs as StepInputs; // read by calls that run, never by counting
   const half = headDim / 2;
 
-  const positions = new Buffer(seq, 'i32', inputs.positions);
-  const factors = new Buffer(half, 'f32', inputs.freqFactors);
-  const x = new Buffer(batch * seq * heads * headDim, dtype, inputs.x);
-  const out = new Buffer(x.length, dtype);
-  const [sin, cos] = [new Buffer(seq * headDim, dtype), new Buffer(seq * headDim, dtype)];
-  const scale = new Buffer(half, 'f32');
-  const theta = new Buffer(seq * half, 'f32');
-  const [halfSin, halfCos] = [new Buffer(theta.length, tableDtype), new Buffer(theta.length, tableDtype)];
+  const shape = [batch, seq, heads, headDim];
+  const positions = new Buffer('positions', [seq], 'i32', inputs.positions);
+  const factors = new Buffer('freq_factors', [half], 'f32', inputs.freqFactors);
+  const x = new Buffer('x', shape, dtype, inputs.x);
+  const out = new Buffer('out', shape, dtype);
+  const [sin, cos] = ['sin', 'cos'].map((name) => new Buffer(name, [seq, headDim], dtype)) as [Buffer, Buffer];
+  const scale = new Buffer('powers', [half], angleDtype);
+  const thetaScale = new Buffer('theta_scale', [1], angleDtype, Float32Array.of(inputs.thetaScale ?? 1));
+  const theta = new Buffer('theta', [seq, half], angleDtype);
+  const [halfSin, halfCos] = ['half_sin', 'half_cos'].map((name) => new Buffer(name, [seq, half], tableDtype)) as [
+    Buffer,
+    Buffer,
+  ];
 
   const interleaved = pairing === 'interleaved';
   /** Returns the pair of dimension i of a row. */
   const pairOf = (i: number): number => (interleaved ? i >> 1 : i % half);
   const gap = interleaved ? 1 : half;
   /** Returns the other member of a pair, turned by a quarter: −x1 for x0, x0 for x1. */
-  const turned = (values: Float32Array, n: number): number => {
+  const turned = (values: Buffer['values'], n: number): number => {
     const i = n % headDim;
     return (interleaved ? i % 2 === 0 : i < half) ? -values[n + gap]! : values[n - gap]!;
   };
@@ -161,7 +173,7 @@ export function describeSteps(
     writes: [table],
     run() {
       // aclnn casts the scalar to the tensor's type.
-      const factor = new Buffer(1, table.dtype);
+      const factor = new Buffer('attn_factor', [1], table.dtype);
       factor.fill(() => given.attnFactor);
       table.fill((n) => table.values[n]! * factor.values[0]!);
     },
@@ -197,26 +209,46 @@ export function describeSteps(
     add('rotation, one fused operator', [rotate]);
   } else {
     // Graphs write every intermediate value in the data's type.
-    const part = (length: number): Buffer => new Buffer(length, dtype);
-    const [first, second, negated] = [part(x.length / 2), part(x.length / 2), part(x.length / 2)];
-    const [rolled, straight, crossed] = [part(x.length), part(x.length), part(x.length)];
-    const calls = [
-      { reads: [x], writes: [first, second] },
-      { reads: [second], writes: [negated] },
-      { reads: [negated, first], writes: [rolled] },
-      { reads: [x, cos], writes: [straight] },
-      { reads: [rolled, sin], writes: [crossed] },
-      { reads: [straight, crossed], writes: [out] },
+    const [first, second, negated] = ['first', 'second', 'negated'].map(
+      (name) => new Buffer(name, [batch, seq, heads, half], dtype),
+    ) as [Buffer, Buffer, Buffer];
+    const [rolled, straight, crossed] = ['rolled', 'x_cos', 'rolled_sin'].map(
+      (name) => new Buffer(name, shape, dtype),
+    ) as [Buffer, Buffer, Buffer];
+    /** Returns the place of dimension j of a half, of one member of the pairs. */
+    const memberAt = (n: number, member: 0 | 1): number =>
+      Math.floor(n / half) * headDim + (interleaved ? 2 * (n % half) + member : (n % half) + member * half);
+    const calls: OperatorCall[] = [
+      {
+        reads: [x],
+        writes: [first, second],
+        run() {
+          first.fill((n) => x.values[memberAt(n, 0)]!);
+          second.fill((n) => x.values[memberAt(n, 1)]!);
+        },
+      },
+      elementwise(negated, [second], (n) => -second.values[n]!),
+      elementwise(rolled, [negated, first], (n) => {
+        const [row, i] = [Math.floor(n / headDim), n % headDim];
+        const from = interleaved ? (i % 2 === 0 ? negated : first) : i < half ? negated : first;
+        return from.values[row * half + pairOf(i)]!;
+      }),
+      elementwise(straight, [x, cos], (n) => x.values[n]! * cos.values[tableAt(n)]!),
+      elementwise(crossed, [rolled, sin], (n) => rolled.values[n]! * sin.values[tableAt(n)]!),
+      elementwise(out, [straight, crossed], (n) => straight.values[n]! + crossed.values[n]!),
     ];
     const asks = [first, negated, rolled, straight, crossed];
     add('rotation: split, negate, concatenate, two products, a sum', calls, asks);
   }
-  return { steps, cos, sin, out };
+  return { steps, cos, sin, out, inputs: [x, positions, factors, thetaScale] };
 }
 
-/** Runs every call in order. */
-export function runSteps({ steps }: StepList): void {
-  for (const { calls } of steps) for (const call of calls) call.run?.();
+/** Runs every call in order. @param after - called after each step with its number and what it wrote */
+export function executeSteps({ steps }: StepList, after?: (step: number, written: readonly Buffer[]) => void): void {
+  for (const { step, calls } of steps) {
+    for (const call of calls) call.run();
+    after?.(step, [...new Set(calls.flatMap(({ writes }) => writes))]);
+  }
 }
 
 const bytesOf = (buffers: readonly Buffer[]): number => buffers.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -233,7 +265,12 @@ export function cann2024Steps(sizes: Cann2024Sizes, rotation: Cann2024Rotation):
   const own = readOptions(sizes, 'sizes', NAMES);
   for (const name of Object.keys(NAMES) as (keyof Cann2024Sizes)[]) checkInteger(own[name], `sizes: ${name}`, 0);
   readName(rotation, ['fused', 'primitives'], 'rotation');
-  return describeSteps(own, rotation).steps.map(({ step, what, asks, calls }) => ({
+  return costsOf(listSteps(own, rotation));
+}
+
+/** Counts the costs of steps. */
+export function costsOf({ steps }: StepList): readonly Cann2024Step[] {
+  return steps.map(({ step, what, asks, calls }) => ({
     step,
     what,
     calls: calls.length,

@@ -36,7 +36,7 @@ export const GGML_CANN_2024: DeviceProfile = {
       rule('x is F32', THEN, ({ dtype }) => dtype === 'f32'),
       rule('n_dims is ne0: all dimensions of a head rotate', THEN, ({ rotaryDim, headDim }) => rotaryDim === headDim),
       rule('ext_factor is 0: no ramp', THEN, ({ ramp }) => !ramp),
-      rule('attn_factor is 1', THEN, ({ attentionFactor }) => attentionFactor === 1),
+      rule('attn_factor is 1', THEN, ({ attnFactor }) => attnFactor === 1),
     ]),
   ],
 };

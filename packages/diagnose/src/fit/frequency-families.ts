@@ -5,7 +5,8 @@
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { type PairFit, wrap } from '../measure/slope.js';
 import type { Turns, TurnUnit } from '../measure/turns.js';
-import { BASES, leastSquares } from './frequency-law.js';
+import { BASES } from '../read/expected.js';
+import { leastSquares } from './frequency-law.js';
 
 /** The frequencies of all pairs by one rule. */
 export interface Family {
@@ -107,7 +108,8 @@ function gainsFor(turns: Turns, positions: readonly number[], frequency: ArrayLi
   }
   const [cos, sin] = [bounds.cos, bounds.sin].map(([low, high]) => (low! + high!) / 2) as [number, number];
   const error = Math.max(bounds.cos[1]! - cos, bounds.sin[1]! - sin);
-  return error < 0.01 ? { cos, sin, error } : undefined;
+  // A negative factor of sin is the other direction.
+  return error < 0.01 && sin > 0 ? { cos, sin, error } : undefined;
 }
 
 function same(a: Float64Array, b: Float64Array): boolean {

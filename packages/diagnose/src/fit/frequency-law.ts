@@ -5,6 +5,7 @@
 import type { RopeAxes } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { PairFit } from '../measure/slope.js';
+import { BASES } from '../read/expected.js';
 
 /** A measured frequency with its bounds, all >= 0. */
 export interface Measured {
@@ -291,11 +292,6 @@ export function basesOf(law: FrequencyLaw, denominators: readonly number[]): Fou
   });
   return list.sort((a, b) => Number(b.round) - Number(a.round));
 }
-
-/** The bases of models. */
-export const BASES: readonly number[] = [
-  10000, 500000, 1000000, 100, 1000, 100000, 150000, 250000, 5000000, 8000000, 10000000,
-];
 
 /** The usual denominators. If none of them gives the base of a model, those that give one come first. */
 export function usualDenominators(law: FrequencyLaw, usual: readonly number[], headDim: number): number[] {

@@ -7,6 +7,7 @@ import { AS_GIVEN } from '../measure/position-fit.js';
 import { type Sample, type SampleToken, takeSample } from '../measure/sample.js';
 import { commonGain, gainsOfPairs, measureTurns } from '../measure/turns.js';
 import { type Heads, type Observation, readObservation, refuseZeros } from '../read/observation.js';
+import { heldToAll } from './compared.js';
 import { provenFamilies, twoGains } from './frequency-families.js';
 import { basesOf, lawOfPairs, usualDenominators } from './frequency-law.js';
 import type { FoundPair, Identification, Outcome } from './identification.js';
@@ -50,15 +51,19 @@ export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identific
       return best ?? { ...nothing, outcome: 'unchanged', geometry, gain: plainGain(sample) };
     const all = geometry.layouts.slice(0, 4).map((layout) => describe(heads, sample, geometry, layout, hint));
     // The bounds hold only if the sample has the noise that explains y.
-    const proven = all.filter(
-      ({ outcome, explains, gains }) =>
-        outcome === 'rotation' && (gains || (explains && slack >= leastSlack(explains, heads.dtype))),
-    );
+    const proven = all
+      .filter(
+        ({ outcome, explains, gains }) =>
+          outcome === 'rotation' && (gains || (explains && slack >= leastSlack(explains, heads.dtype))),
+      )
+      .map((found) => heldToAll(found, heads))
+      .filter(({ outcome }) => outcome === 'rotation');
     if (proven.length > 0) return { ...proven[0]!, layouts: proven.map(({ layout }) => layout!) };
     for (const found of all) best = best && rank(best) >= rank(found) ? best : found;
     best ??= { ...nothing, geometry };
   }
-  return best!;
+  // A sample may show more than the other rows do.
+  return best!.layout ? heldToAll(best!, heads) : best!;
 }
 
 function leastSlack(tier: Tier, dtype: FloatDtype): number {
@@ -211,7 +216,9 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
   }
   if (dark.length > 0) open.push(`Dimensions ${dark.join(', ')}: x is 0 there in every row.`);
   if (new Set(sample.tokens.map(({ positions }) => positions.join())).size < 2)
-    open.push('Whether frequencies or positions differ: there is only one position, which shows only their product.');
+    open.push(
+      'Whether frequencies or positions differ: the tokens that were measured have one position, which shows only their product.',
+    );
   const idle = count((pair) => !pair.turns && !pair.seen && !Number.isNaN(pair.gain));
   if (idle > 0 && found.explains)
     open.push(

@@ -46,6 +46,8 @@ export interface Mutant {
   readonly does: string;
   /** The public threads that report it: `huggingface/transformers#25199`. */
   readonly threads: readonly string[];
+  /** How many parameters of the model it has other values for; undefined for a bug of the catalogue. */
+  readonly parameters?: number;
   /** The needs in words: `YaRN and rotary_dim < head_dim`; undefined if it goes wrong in any rotation. */
   readonly needs?: string;
   /** The needs one by one. */

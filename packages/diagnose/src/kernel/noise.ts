@@ -16,15 +16,24 @@ export type Tier = 'stored' | 'angles' | 'sines' | 'arithmetic';
 /** The tiers, the strictest first. */
 export const TIERS: readonly Tier[] = ['stored', 'angles', 'sines', 'arithmetic'];
 
-/** An error that a tier allows beyond `stored`. */
-export type Move = 'angles' | 'sines' | 'products';
+/** An error that a tier allows beyond the rounding of y. The angles of float64 data, and the results before a rounding of the
+ * kernel's own, are not exact either. */
+export type Move = 'exact angles' | 'exact products' | 'rounded angles' | 'angles' | 'sines' | 'products';
 
-export const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
+const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   stored: [],
   angles: ['angles'],
   sines: ['angles', 'sines'],
   arithmetic: ['angles', 'products'],
 };
+
+/** The errors of a tier for y's dtype. @param rounds - whether the hypothesis rounds its results by itself */
+export function movesOf(tier: Tier, dtype: FloatDtype, rounds = false): readonly Move[] {
+  const moves = tier === 'stored' && dtype === 'f64' ? (['exact angles'] as const) : MOVES[tier];
+  if (!rounds) return moves;
+  // A result near a boundary crosses it by both errors together.
+  return tier === 'stored' ? ['exact products'] : ['rounded angles', ...moves.filter((move) => move !== 'angles')];
+}
 
 const SMALLEST: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -150, f16: 2 ** -25, bf16: 2 ** -134 };
 
@@ -42,15 +51,15 @@ export function storedNoise(dtype: FloatDtype, value: number, size: number): num
 }
 
 /**
- * The error of an f32 angle, in radians.
+ * The error of an f32 angle, in radians. A frequency from pow, log or a table, times the position, is 8 roundings of the
+ * angle. Repeated products from pair to pair (ggml's θ_scale^j) add two more for each pair.
  *
- * A frequency from pow, log or a table, times the position, is 8 roundings of the angle. Repeated products from pair to
- * pair (ggml's θ_scale^j) add two more for each pair.
- *
- * @param angle - position × frequency
+ * @param angle - position × frequency. A frequency of 1 is exact, and so is its product with an integer of 24 bits: there
+ *   two roundings are left, of a kernel that counts in turns
  */
-export function angleNoise(angle: number, j: number): number {
-  return Math.min(2, (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
+export function angleNoise(angle: number, j: number, position: number): number {
+  const roundings = Math.abs(angle) === Math.abs(position) && Math.abs(position) <= 2 ** 24 ? 2 : 8 + 2 * j;
+  return Math.min(2, roundings * UNIT_ROUNDOFF.f32 * Math.abs(angle));
 }
 
 /**
@@ -67,10 +76,13 @@ export function arithmeticNoise(dtype: FloatDtype): number {
   return dtype === 'f16' || dtype === 'bf16' ? 3.5 * UNIT_ROUNDOFF[dtype] : 0;
 }
 
+/** The error of products in f32, for a pair of length 1. */
+const F32 = 4 * UNIT_ROUNDOFF.f32;
+
 /** The errors of angles, cos, sin and products. Fields that are left out mean exact arithmetic. */
 export interface Rounding {
   /** Returns the angle with its error. */
-  angle?(exact: number, j: number): number;
+  angle?(exact: number, j: number, position: number): number;
   /** Returns cos and sin of an angle with their errors. It is not called for the table of a caller. */
   sines?(cos: number, sin: number): readonly [cos: number, sin: number];
   /** A factor of cos and sin. */
@@ -90,8 +102,16 @@ export interface Rounding {
  */
 export function roundingsOf(move: Move, dtype: FloatDtype, loosest: number): readonly Rounding[] {
   const part = arithmeticNoise(dtype);
+  if (move === 'rounded angles')
+    return roundingsOf('angles', dtype, loosest).flatMap((angles) =>
+      roundingsOf('exact products', dtype, loosest).map((products) => ({ ...angles, ...products })),
+    );
   return [1, -1].map((way): Rounding => {
-    if (move === 'angles') return { angle: (angle, j) => angle + way * Math.min(loosest, angleNoise(angle, j)) };
+    if (move === 'angles')
+      return { angle: (angle, j, position) => angle + way * Math.min(loosest, angleNoise(angle, j, position)) };
+    if (move === 'exact angles') return { angle: (angle, j) => angle * (1 + way * (8 + 2 * j) * UNIT_ROUNDOFF.f64) };
+    if (move === 'exact products')
+      return { moved: (y0, y1, length) => [y0 + way * F32 * length, y1 + way * F32 * length] };
     if (move === 'sines') return { sines: (cos, sin) => [cos + SINE_NOISE, sin + way * SINE_NOISE] };
     return { moved: (y0, y1, length) => [y0 + part * length, y1 + way * part * length] };
   });

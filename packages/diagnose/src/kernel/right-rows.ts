@@ -21,6 +21,8 @@ export interface Compared {
   readonly error: Float32Array;
   /** By dimension: in how many rows it is wrong. */
   readonly offByDim: Float64Array;
+  /** The element of y that is farthest from the right one; undefined if none is wrong. */
+  readonly largest: { readonly row: number; readonly dim: number; readonly expected: number } | undefined;
 }
 
 /** The most tokens whose angles are kept. */
@@ -80,10 +82,11 @@ export class RightRows {
     const { attentionFactor } = steps.frequencies();
     const arithmetic = Math.max(SINE_NOISE, arithmeticNoise(this.heads.dtype));
     for (let j = 0; j < pairs; j++) {
-      const angle = steps.angle(positions[steps.axisOfPair(j)]!, j);
+      const position = positions[steps.axisOfPair(j)]!;
+      const angle = steps.angle(position, j);
       cos[j] = Math.cos(angle) * attentionFactor;
       sin[j] = Math.sin(angle) * attentionFactor * steps.sign;
-      noise[j] = (angleNoise(angle, j) + arithmetic) * Math.abs(attentionFactor);
+      noise[j] = (angleNoise(angle, j, position) + arithmetic) * Math.abs(attentionFactor);
     }
     return { cos, sin, noise };
   }
@@ -176,11 +179,17 @@ export class RightRows {
     const off = new Uint32Array(y.length / headDim);
     const error = new Float32Array(y.length / headDim);
     const offByDim = new Float64Array(headDim);
+    let largest: Compared['largest'];
+    let farthest = 0;
     for (const r of rows) {
       this.fill(r, made, noise);
       let worst = 0;
       for (let i = 0, at = r * headDim; i < headDim; i++) {
         const difference = Math.abs(y[at + i]! - made[i]!);
+        if (!(difference <= farthest) && farthest < Infinity) {
+          largest = { row: r, dim: i, expected: made[i]! };
+          farthest = Number.isNaN(difference) ? Infinity : difference;
+        }
         if (difference <= noise[i]!) continue;
         off[r]!++;
         offByDim[i]!++;
@@ -190,7 +199,7 @@ export class RightRows {
       error[r] = worst;
       (off[r] === 0 ? right : wrong).push(r);
     }
-    return { right, wrong, off, error, offByDim };
+    return { right, wrong, off, error, offByDim, largest: wrong.length > 0 ? largest : undefined };
   }
 
   /** For each of the rows the largest error of y in units of `stored` noise, Infinity where y is not finite. */

@@ -215,7 +215,7 @@ export class RoundingControl {
   base(right: RopeSteps): RopeSteps {
     if (right.source) {
       const reach = right.source.positions.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
-      const errors = right.frequencies().invFreq.map((frequency, j) => angleNoise(reach * frequency, j));
+      const errors = right.frequencies().invFreq.map((frequency, j) => angleNoise(reach * frequency, j, reach));
       this.loosest = errors.reduce((a, b) => Math.max(a, b), 0);
     }
     return this.#withErrors(right, STEPS);
@@ -258,7 +258,7 @@ export class RoundingControl {
         return control.#once(
           'angle',
           () => angle.call(this, position, j),
-          (exact) => control.#rounding.angle?.(exact, j) ?? exact,
+          (exact) => control.#rounding.angle?.(exact, j, position) ?? exact,
         );
       },
       cosSin(this: RopeSteps, position, j) {

@@ -8,7 +8,7 @@ import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
-import { MOVES, misfit, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
+import { misfit, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
 import { type Change, changed, RopeSteps, RoundingControl } from './steps.js';
 
 export interface Hypothesis {
@@ -40,24 +40,33 @@ export function hypothesesOf({ right, recipes }: Calls, mutants: readonly Mutant
   return list;
 }
 
-function wrong({ steps, control }: Hypothesis, mutants: readonly Mutant[], changes: readonly Change[]): Hypothesis {
+/** The steps of the right kernel with the changes of bugs. */
+export function wrong(
+  { steps, control }: Hypothesis,
+  mutants: readonly Mutant[],
+  changes: readonly Change[],
+): Hypothesis {
   const id = mutants.map((mutant) => mutant.id).join('+');
   const names = changes.flatMap(Object.keys);
   return { id, kind: 'known-bug', mutants, steps: control.mutant(changes.reduce(changed, steps), names), control };
 }
 
-/** Two bugs at once, of those that change different steps. */
+/** Two bugs of the catalogue at once, of those that change different steps. */
 export function* pairsOf(right: Hypothesis, mutants: readonly Mutant[]): Generator<Hypothesis> {
-  for (const [n, first] of mutants.entries()) {
+  const bugs = mutants.filter(({ parameters }) => !parameters);
+  for (const [n, first] of bugs.entries()) {
     const one = first.change(right.steps);
     if (!one) continue;
-    for (const second of mutants.slice(n + 1)) {
+    for (const second of bugs.slice(n + 1)) {
       const other = second.change(right.steps);
       if (!other || Object.keys(one).some((step) => step in other)) continue; // one would hide the other
       yield wrong(right, [first, second], [one, other]);
     }
   }
 }
+
+/** Whether steps change a head after its pairs were rotated, as a rounding does. */
+const rounds = ({ head }: RopeSteps): boolean => head !== RopeSteps.prototype.head;
 
 /** Some rows of an observation, compared with hypotheses tier by tier. The outputs are kept for the next y. */
 export class Trial {
@@ -87,11 +96,12 @@ export class Trial {
     const run = (): Float64Array => runRows(steps, this.heads, this.rows);
     const made = this.made(hypothesis);
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
-    if (tier === 'stored') return false;
-    const parts = MOVES[tier].map((move) =>
+    const moves = movesOf(tier, this.heads.dtype, rounds(steps));
+    if (moves.length === 0) return false;
+    const parts = moves.map((move) =>
       this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
     );
-    const slack = parts.length > 1 ? parts[0]!.map((one, n) => one + parts[1]![n]!) : parts[0];
+    const slack = parts.reduce((sum, part) => sum.map((one, n) => one + part[n]!));
     return misfit(this.seen, made, slack, 1) <= 1;
   }
 }
@@ -130,7 +140,7 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
     const made = make(steps);
     if (misfit(part, made, undefined, 1) <= 1) return true;
     const slack = new Float64Array(made.length);
-    for (const move of MOVES[tier])
+    for (const move of movesOf(tier, dtype))
       for (const [n, one] of slackOf(control, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
     return misfit(part, made, slack, 1) <= 1;
   };

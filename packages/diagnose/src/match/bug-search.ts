@@ -2,8 +2,9 @@
 import type { FloatDtype } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import { farthest, TIERS, type Tier } from '../kernel/noise.js';
-import { RightRows } from '../kernel/right-rows.js';
-import { glanceAt, type Hypothesis, hypothesesOf, pairsOf, seenRows, Trial } from '../kernel/trial.js';
+import { type Compared, RightRows } from '../kernel/right-rows.js';
+import { glanceAt, type Hypothesis, hypothesesOf, pairsOf, runRows, seenRows, Trial, wrong } from '../kernel/trial.js';
+import { quantisedWords } from '../measure/quantised.js';
 import { explainResiduals, isBiased, lostPrecision } from '../measure/residuals.js';
 import { sampleRows } from '../measure/sample.js';
 import { callsOf, type Expected } from '../read/expected.js';
@@ -16,7 +17,7 @@ export interface Named {
   readonly mutants: readonly Mutant[];
 }
 
-/** The element of y that is farthest from what was expected, in units of its noise. */
+/** The element of y that is farthest from what was expected, of all elements. */
 export interface WorstElement extends RowAt {
   readonly dim: number;
   /** The given position on each axis. */
@@ -39,7 +40,6 @@ export interface Findings {
   readonly tried: { readonly bugs: number; readonly pairs: number };
   /** The bugs that this input would not have shown, where y is as expected. */
   readonly notRuledOut: readonly Named[];
-  readonly worst: WorstElement | undefined;
 }
 
 export interface Judged extends Findings {
@@ -65,7 +65,6 @@ export const NOTHING = {
   measured: [],
   tried: NONE,
   notRuledOut: [],
-  worst: undefined,
 } as const;
 
 /** The hypotheses about one input and their outputs, ready for any y of the same x, positions and norm. */
@@ -106,14 +105,15 @@ export class BugSearch {
     };
     const all = trialOf(rows);
     const made = all.made(right);
-    const worst = worstOf(all, made);
-    const far = worst && (worst.batch * heads.seq + worst.seq) * heads.heads + worst.head;
+    // The element with the largest error in units of its noise: most hypotheses fail there.
+    const { ratio, at: worst } = farthest(all.seen, made);
+    const far = ratio > 1 ? rows[Math.floor(worst / heads.headDim)]! : undefined;
     const few = trialOf(rows.filter((r, n) => r === far || n % Math.ceil(rows.length / FEW_ROWS) === 0));
     const one = trialOf([far ?? rows.at(-1)!]);
-    const mayFit = glanceAt(one, worst?.dim);
+    const mayFit = glanceAt(one, far === undefined ? 0 : worst % heads.headDim);
     const fits = (h: Hypothesis, tier: Tier): boolean =>
       mayFit(h, tier) && [one, few, all].every((trial) => trial.fits(h, tier));
-    const common = { ...NOTHING, together: [], worst, normalized };
+    const common = { ...NOTHING, together: [], normalized };
     // Rows that were chosen because they are wrong would move the means.
     const fair = sample ?? rows;
     const biases = new Map<Hypothesis, boolean>();
@@ -134,20 +134,24 @@ export class BugSearch {
       const isRight = fitting.includes(right) && !biased(right);
       const left = isRight ? [...fitting, ...idleBugs(hypotheses, this.mutants)] : fitting.filter((h) => !biased(h));
       if (left.length === 0) continue;
-      const settled = settle(left, tier, rightFits);
+      const settled = settle(simplest(left, all), tier, rightFits);
       const lost = settled.verdict === 'known bug' ? undefined : lostPrecision(heads, made);
       if (lost) return { ...common, verdict: 'different', tier, measured: [lost] };
       return { ...common, ...settled };
     }
     const able = new Set(hypotheses.map(({ id }) => id));
-    const bugs = this.mutants.filter(({ id }) => able.has(id));
+    const bugs = this.mutants.filter(({ id, parameters }) => able.has(id) && !parameters);
     const single = { ...common, tried: { bugs: bugs.length, pairs: 0 } };
     if (TIERS.some((tier) => fits(right, tier))) {
       const measured = explainResiduals(this.expected, right, heads, fair, false);
       return { ...single, verdict: 'different', measured };
     }
+    const quantised = pairs ? quantisedWords(rightRows) : undefined;
+    if (quantised) return { ...single, verdict: 'different', measured: [quantised] };
     if (!pairs) return { ...single, verdict: undefined };
-    const two = findPair(right, bugs, mayFit, [one, few, all], progress);
+    // At one position only the product with a frequency shows, and many two bugs give the same one.
+    const isOne = heads.positions.every((p) => p === heads.positions[0]);
+    const two = findPair(right, isOne ? [] : bugs, mayFit, [one, few, all], progress);
     if (two.pairs.length > 0) return { ...single, ...settle(two.pairs, two.tier, () => false) };
     const measured = explainResiduals(this.expected, right, heads, fair, true);
     const verdict = measured.length > 0 ? 'different' : undefined;
@@ -178,6 +182,18 @@ function settle(fitting: readonly Hypothesis[], tier: Tier, rightFits: () => boo
   return { ...common, verdict: 'known bug', named: bugs, together } as const;
 }
 
+/** Leaves out wrong parameters that a known bug gives too, or that are more than others need. */
+function simplest(fitting: readonly Hypothesis[], all: Trial): readonly Hypothesis[] {
+  const parametersOf = ({ mutants }: Hypothesis): number => mutants[0]?.parameters ?? 0;
+  if (fitting.some(({ kind }) => kind === 'right')) return fitting.filter((one) => parametersOf(one) === 0);
+  const fewest = Math.min(...fitting.map((one) => parametersOf(one) || 1));
+  const bugs = fitting.filter((one) => one.kind === 'known-bug' && parametersOf(one) === 0);
+  return fitting.filter((one) => {
+    const count = parametersOf(one);
+    return count === 0 || (count === fewest && !bugs.some((bug) => alike(all.made(bug), all.made(one))));
+  });
+}
+
 /** Whether two outputs differ by so little that no mean of their residuals can differ. */
 function alike(one: Float64Array, other: Float64Array): boolean {
   return one.every((value, n) => Math.abs(value - other[n]!) <= 1e-9 * Math.abs(value));
@@ -187,7 +203,7 @@ function alike(one: Float64Array, other: Float64Array): boolean {
 function idleBugs(hypotheses: readonly Hypothesis[], mutants: readonly Mutant[]): Hypothesis[] {
   const { steps, control } = hypotheses[0]!;
   const able = new Set(hypotheses.map(({ id }) => id));
-  const idle = mutants.filter(({ id }) => !able.has(id));
+  const idle = mutants.filter(({ id, parameters }) => !able.has(id) && !parameters);
   return idle.map((mutant) => ({ id: mutant.id, kind: 'known-bug', mutants: [mutant], steps, control }));
 }
 
@@ -209,12 +225,25 @@ function findPair(
   }
   for (const tier of ['stored', 'angles'] as const) {
     // There are so many that no outputs are kept.
-    const pairs = left.filter((pair) =>
-      trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier)),
+    const pairs = left.filter(
+      (pair) =>
+        trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier)) &&
+        showsBoth(right, pair, trials.at(-1)!),
     );
     if (pairs.length > 0) return { tier, pairs, tried };
   }
   return { tier: 'angles', pairs: [], tried };
+}
+
+/** Whether each bug of a pair shows by itself, and neither alone gives what the two give, as far as noise lets one see. */
+function showsBoth(right: Hypothesis, pair: Hypothesis, { heads, rows, seen }: Trial): boolean {
+  const gives = (one: Hypothesis, y: Float64Array): boolean =>
+    TIERS.some((tier) => new Trial(heads, rows, { ...seen, y }).fits(one, tier));
+  const both = runRows(pair.steps, heads, rows);
+  return pair.mutants.every((one) => {
+    const alone = wrong(right, [one], [one.change(right.steps)!]);
+    return !gives(alone, both) && !gives(right, runRows(alone.steps, heads, rows));
+  });
 }
 
 /** A sample of a large observation, and the rows that are farthest from right. */
@@ -227,13 +256,12 @@ function withWorst(sample: readonly number[], right: RightRows): number[] {
   return [...new Set([...sample, ...worst.slice(0, MAX_ROWS / 4).map(({ r }) => r)])].sort((a, b) => a - b);
 }
 
-function worstOf({ heads, rows, seen }: Trial, made: Float64Array): WorstElement | undefined {
-  const { headDim } = heads;
-  const { ratio, at } = farthest(seen, made);
-  if (ratio <= 1) return undefined;
-  const r = rows[Math.floor(at / headDim)]!;
-  const [dim, head, token] = [at % headDim, r % heads.heads, Math.floor(r / heads.heads)];
+/** The element that is farthest from right, and its place. */
+export function worstOf({ y, headDim, ...heads }: Heads, { largest }: Compared): WorstElement | undefined {
+  if (!largest) return undefined;
+  const { row, dim, expected } = largest;
+  const token = Math.floor(row / heads.heads);
   const [batch, seq] = [Math.floor(token / heads.seq), token % heads.seq];
-  const [positions, y] = [positionsOf(heads, token), heads.y[r * headDim + dim]!];
-  return { batch, seq, head, positions, dim, y, expected: made[at]! };
+  const positions = positionsOf({ y, headDim, ...heads }, token);
+  return { batch, seq, head: row % heads.heads, positions, dim, y: y[row * headDim + dim]!, expected };
 }

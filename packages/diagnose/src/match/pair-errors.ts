@@ -12,6 +12,7 @@ interface Sample {
   readonly pair: number;
   /** The expected angle, in radians. */
   readonly angle: number;
+  readonly position: number;
   /** The cos and sin that were used: y / x over the magnitude. */
   readonly cos: number;
   readonly sin: number;
@@ -61,8 +62,10 @@ export function describePairErrors(right: RightRows): readonly string[] {
       const turn = Math.abs(Math.atan2(sin * c - cos * s, cos * c + sin * s));
       turned = Math.max(turned, turn - noise);
       if (Math.abs(Math.hypot(cos, sin) - 1) > noise) lengthsKept = false;
-      const angle = steps.sign * steps.angle(steps.position(at, steps.axisOfPair(j)), j);
-      if (count++ % every === 0) samples.push({ pair: j, angle, cos, sin, offCos: cos - c, offSin: sin - s, noise });
+      const position = steps.position(at, steps.axisOfPair(j));
+      const angle = steps.sign * steps.angle(position, j);
+      if (count++ % every === 0)
+        samples.push({ pair: j, angle, position, cos, sin, offCos: cos - c, offSin: sin - s, noise });
     }
   }
   if (wrong.size === 0) return [];
@@ -153,10 +156,10 @@ function roundBits(value: number, bits: number): number {
 
 /** Finds a factor of all angles that leaves no error. */
 function commonFactor(samples: readonly Sample[]): string | undefined {
-  const turns = samples.map(({ pair, angle, cos, sin, noise }) => {
+  const turns = samples.map(({ pair, angle, position, cos, sin, noise }) => {
     const [c, s] = [Math.cos(angle), Math.sin(angle)];
     const turn = Math.atan2(sin * c - cos * s, cos * c + sin * s);
-    return { angle, turn, noise: noise + angleNoise(angle, pair) };
+    return { angle, turn, noise: noise + angleNoise(angle, pair, position) };
   });
   let [low, high] = [-Infinity, Infinity];
   for (const { angle, turn, noise } of turns) {
@@ -205,7 +208,8 @@ function alikeAtEqualAngles(samples: readonly Sample[]): boolean {
     apart.push(Math.hypot(next.offCos - one.offCos, next.offSin - one.offSin));
     sizes.push(Math.hypot(one.offCos, one.offSin));
   }
-  return apart.length >= ENOUGH && median(apart) < 0.2 * median(sizes);
+  const most = apart.sort((a, b) => a - b)[Math.floor(0.9 * apart.length)]!;
+  return apart.length >= ENOUGH && most < 0.4 * median(sizes);
 }
 
 function median(list: number[]): number {

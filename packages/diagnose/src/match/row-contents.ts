@@ -2,6 +2,7 @@
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
+import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
 import { type Heads, positionsOf } from '../read/observation.js';
 
@@ -12,6 +13,9 @@ export type What =
   | 'one value'
   | 'x'
   | 'minus x'
+  /** The right result times a factor, the same for all rows or one for each. */
+  | 'scaled'
+  | 'scaled by row'
   /** The right result of another row. */
   | 'another row'
   /** The row of x by the position of another token. */
@@ -30,13 +34,16 @@ export interface Group {
   readonly what: What;
   readonly words: string;
   readonly rows: number[];
-  /** The dimensions that hold it in every row; undefined for whole rows. For `unknown`, the dimensions that may. */
+  /** The dimensions that hold it in every row and are wrong in some, or that may be wrong; undefined for whole rows. */
   readonly dims: readonly number[] | undefined;
-  /** Whether a right row holds the same; undefined if none can. */
-  readonly also?: ((r: number) => boolean) | undefined;
+  /** Whether only some elements of these rows and dimensions hold it. */
+  readonly some?: boolean;
 }
 
-type Held = Omit<Group, 'rows'>;
+interface Held extends Omit<Group, 'rows' | 'some'> {
+  /** Whether dimension i of row r holds it. */
+  readonly holds: (r: number, i: number) => boolean;
+}
 
 /** Writes a guess at a row of y: `[head_dim]` values and their noise. */
 type Guess = (r: number, y: Float64Array, noise: Float64Array) => void;
@@ -63,8 +70,11 @@ const SEARCH_BUDGET = 3e7;
 /** The number of rows from which a rule is guessed. */
 const TRIED_ROWS = 8;
 const MAX_RULES = 12;
+/** Marks many rows: a rule must explain one in {@link SHARE} of more rows than this: looking at all of them takes long. */
+const MANY_ROWS = 4096;
+const SHARE = 16;
 
-const UNKNOWN = { what: 'unknown', words: 'values that come from this x by no rotation that was tried' } as const;
+const UNKNOWN = { what: 'unknown', words: 'values whose origin is not known' } as const;
 
 /** Sorts wrong rows by their contents, the simplest explanation first. */
 export function groupRows(right: RightRows, { wrong }: Compared): Group[] {
@@ -88,16 +98,19 @@ class RowContents {
   /** The dimensions of row r that are not as expected. Afterwards the buffers hold the right row and its noise. */
   #wrongDims(r: number): number[] {
     this.#right.fill(r, this.#made, this.#noise);
+    this.#last = undefined;
     return this.#off(r);
   }
 
   groupsOf(rows: readonly number[]): Group[] {
-    const groups = new Map<string, Group>();
+    const groups = new Map<string, { held: Held; rows: number[]; dims: Set<number>; whole: boolean }>();
     const add = (r: number, held: Held): void => {
-      const key = `${held.words}:${held.dims?.join()}`;
-      const known = groups.get(key);
-      if (known) known.rows.push(r);
-      else groups.set(key, { ...held, rows: [r] });
+      // Whole rows are not mixed with parts of rows.
+      const key = `${held.words}:${held.dims === undefined}`;
+      const group = groups.get(key) ?? { held, rows: [], dims: new Set(), whole: held.dims === undefined };
+      groups.set(key, group);
+      group.rows.push(r);
+      for (const i of held.dims ?? []) group.dims.add(i);
     };
     let left: number[] = [];
     for (const r of rows) {
@@ -117,31 +130,20 @@ class RowContents {
       if (others.length === left.length) break;
       left = others;
     }
-    const list = [...groups.values()];
+    const list = [...groups.values()].map(({ held: { holds, ...held }, rows, dims: seen, whole }): Group => {
+      if (whole) return { ...held, rows };
+      const dims = [...seen].sort((a, b) => a - b);
+      return { ...held, rows, dims, some: !rows.every((r) => dims.every((i) => holds(r, i))) };
+    });
     if (left.length > 0) {
-      const dims = [...new Set(left.flatMap((r) => this.#wrongDims(r)))].sort((a, b) => a - b);
-      list.push({ ...UNKNOWN, rows: left, dims, also: (r) => this.#isX(r) });
+      const dims = new Set<number>();
+      for (const r of left) {
+        if (dims.size === this.#heads.headDim) break;
+        for (const i of this.#wrongDims(r)) dims.add(i);
+      }
+      list.push({ ...UNKNOWN, rows: left, dims: [...dims].sort((a, b) => a - b) });
     }
     return list;
-  }
-
-  /** Whether row r is x, to the bit. */
-  #isX(r: number): boolean {
-    const { headDim, x, y, dtype } = this.#heads;
-    for (let at = r * headDim; at < (r + 1) * headDim; at++) if (y[at] !== roundTo(dtype, x[at]!)) return false;
-    return true;
-  }
-
-  /** The wrong dimensions and those beside them that hold the same; undefined if all do. */
-  #reach(wrong: readonly number[], holds: (i: number) => boolean): number[] | undefined {
-    const { headDim } = this.#heads;
-    const reached = new Uint8Array(headDim);
-    for (const start of wrong) {
-      for (let i = start; i < headDim && !reached[i] && holds(i); i++) reached[i] = 1;
-      for (let i = start - 1; i >= 0 && !reached[i] && holds(i); i--) reached[i] = 1;
-    }
-    const list = [...reached.keys()].filter((i) => reached[i] === 1);
-    return list.length === headDim ? undefined : list;
   }
 
   /** The dimensions of row r that differ from the last guess by more than its noise. */
@@ -156,59 +158,60 @@ class RowContents {
 
   /** The contents that the row alone shows. */
   #ownValues(r: number): Held | undefined {
-    const { headDim, dtype, norm, ...heads } = this.#heads;
+    const { headDim, dtype, norm, x, y } = this.#heads;
     const wrong = this.#wrongDims(r);
-    const y = heads.y.subarray(r * headDim, (r + 1) * headDim);
-    const x = heads.x.subarray(r * headDim, (r + 1) * headDim);
-    const input = this.#right.input(r);
-    const first = y[wrong[0]!]!;
-    const size = norm ? input.reduce((most, value) => Math.max(most, Math.abs(value)), 0) : 0;
-    const isInput = (i: number, sign: 1 | -1): boolean =>
-      norm
-        ? Math.abs(y[i]! - sign * input[i]!) <= storedNoise(dtype, y[i]!, size)
-        : y[i] === sign * roundTo(dtype, x[i]!);
-    const seen: [What, string, (i: number) => boolean][] = [
-      ['zeros', 'zeros', (i) => y[i] === 0],
-      ['not finite', 'NaN', (i) => Number.isNaN(y[i])],
-      ['not finite', 'infinities', (i) => Math.abs(y[i]!) === Infinity],
-      ['not finite', 'NaN and infinities', (i) => !Number.isFinite(y[i])],
-      ['x', norm ? 'x after the norm, not rotated' : 'x, not rotated', (i) => isInput(i, 1)],
-      ['minus x', '−x', (i) => isInput(i, -1)],
-      ['x', 'x, neither normalised nor rotated', (i) => norm !== undefined && y[i] === roundTo(dtype, x[i]!)],
-      ['one value', `one value, ${Number(first.toPrecision(7))}`, (i) => wrong.length > 2 && y[i] === first],
+    const first = y[r * headDim + wrong[0]!]!;
+    const at = (row: number, i: number): number => y[row * headDim + i]!;
+    const isInput = (row: number, i: number, sign: 1 | -1): boolean => {
+      if (!norm) return at(row, i) === sign * roundTo(dtype, x[row * headDim + i]!);
+      const input = this.#right.input(row);
+      const size = input.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+      return Math.abs(at(row, i) - sign * input[i]!) <= storedNoise(dtype, at(row, i), size);
+    };
+    const seen: [What, string, Held['holds']][] = [
+      ['zeros', 'zeros', (row, i) => at(row, i) === 0],
+      ['not finite', 'NaN', (row, i) => Number.isNaN(at(row, i))],
+      ['not finite', 'infinities', (row, i) => Math.abs(at(row, i)) === Infinity],
+      ['not finite', 'NaN and infinities', (row, i) => !Number.isFinite(at(row, i))],
+      ['x', norm ? 'x after the norm, not rotated' : 'x, not rotated', (row, i) => isInput(row, i, 1)],
+      ['minus x', '−x', (row, i) => isInput(row, i, -1)],
+      [
+        'x',
+        'x, neither normalised nor rotated',
+        (row, i) => norm !== undefined && at(row, i) === roundTo(dtype, x[row * headDim + i]!),
+      ],
+      ['one value', `one value, ${Number(first.toPrecision(7))}`, (row, i) => wrong.length > 2 && at(row, i) === first],
     ];
-    for (const [what, words, holds] of seen)
-      if (wrong.every(holds))
-        return {
-          what,
-          words,
-          dims: this.#reach(wrong, holds),
-          also: what === 'x' && !norm ? (one) => this.#isX(one) : undefined,
-        };
-    return this.#inPlace(r, wrong, y);
+    for (const [what, words, holds] of seen) {
+      if (!wrong.every((i) => holds(r, i))) continue;
+      const whole = Array.from({ length: headDim }, (_, i) => i).every((i) => holds(r, i));
+      return { what, words, holds, dims: whole ? undefined : wrong };
+    }
+    return this.#inPlace(r, wrong);
   }
 
   /** Recognises members of pairs that were computed from the stored result of the other. */
-  #inPlace(r: number, wrong: readonly number[], y: ArrayLike<number>): Held | undefined {
+  #inPlace(r: number, wrong: readonly number[]): Held | undefined {
     const { pairOf, memberOf } = this.#right;
+    const { headDim, heads, y } = this.#heads;
     const late = memberOf[wrong[0]!]! as 0 | 1;
     if (wrong.length < 2 || wrong.some((i) => pairOf[i]! < 0 || memberOf[i] !== late)) return undefined;
-    const input = this.#right.input(r);
-    const { cos, sin } = this.#right.anglesOf(Math.floor(r / this.#heads.heads));
-    const holds = (i: number): boolean => {
+    const holds = (row: number, i: number): boolean => {
       const j = pairOf[i]!;
-      if (j < 0 || memberOf[i] !== late) return true;
+      if (j < 0 || memberOf[i] !== late) return false;
+      this.#wrongDims(row); // fills the noise
+      const input = this.#right.input(row);
+      const { cos, sin } = this.#right.anglesOf(Math.floor(row / heads));
       const { read, write } = this.#right.membersOf(j);
-      const other = y[write[1 - late]!]!;
+      const other = y[row * headDim + write[1 - late]!]!;
       const value =
         late === 0 ? input[read[0]]! * cos[j]! - other * sin[j]! : other * sin[j]! + input[read[1]]! * cos[j]!;
-      return Math.abs(y[i]! - value) <= this.#noise[i]! + this.#noise[write[1 - late]!]!;
+      return Math.abs(y[row * headDim + i]! - value) <= this.#noise[i]! + this.#noise[write[1 - late]!]!;
     };
-    if (!wrong.every(holds)) return undefined;
+    if (!wrong.every((i) => holds(r, i))) return undefined;
     const [early, after] = late === 1 ? ['first', 'second'] : ['second', 'first'];
     const words = `the ${after} member of a pair computed from the ${early} one’s result, which was stored before its input was read`;
-    const all = [...pairOf.keys()].filter((i) => memberOf[i] === late && pairOf[i]! >= 0);
-    return { what: 'in place', words, dims: all.every(holds) ? undefined : wrong };
+    return { what: 'in place', words, holds, dims: wrong };
   }
 
   /** The source that explains most of a few of these rows; a copy only if nothing else explains any. */
@@ -226,7 +229,7 @@ class RowContents {
         if (count === some.length) return source;
       }
     }
-    return best?.source;
+    return best && (rows.length <= MANY_ROWS || SHARE * best.count >= some.length) ? best.source : undefined;
   }
 
   /** Whether agreement in these dimensions of the last row cannot be chance. */
@@ -239,15 +242,51 @@ class RowContents {
   #heldFrom({ what, words, guess, applies }: Source, r: number): Held | undefined {
     const wrong = this.#wrongDims(r);
     if (!this.#isTelling(wrong) || applies?.(r) === false) return undefined;
-    guess(r, this.#made, this.#noise);
-    const also = (one: number): boolean => {
-      if (applies?.(one) === false) return false;
-      guess(one, this.#made, this.#noise);
-      return this.#off(one).length === 0;
-    };
     const { headDim, y } = this.#heads;
-    const holds = (i: number): boolean => Math.abs(y[r * headDim + i]! - this.#made[i]!) <= this.#noise[i]!;
-    return wrong.every(holds) ? { what, words, dims: this.#reach(wrong, holds), also } : undefined;
+    const holds = (row: number, i: number): boolean =>
+      Math.abs(y[row * headDim + i]! - this.#guessed(guess, row)[i]!) <= this.#noise[i]!;
+    if (!wrong.every((i) => holds(r, i))) return undefined;
+    return { what, words, holds, dims: this.#off(r).length === 0 ? undefined : wrong };
+  }
+
+  #last: { guess: Guess; row: number } | undefined;
+
+  /** The guess at a row, which stays in the buffers with its noise. */
+  #guessed(guess: Guess, row: number): Float64Array {
+    if (this.#last?.guess !== guess || this.#last.row !== row) guess(row, this.#made, this.#noise);
+    this.#last = { guess, row };
+    return this.#made;
+  }
+
+  /** The right result of a row that was multiplied by a factor. */
+  #scaledSources(r: number): Source[] {
+    const factorOf = (row: number): number => {
+      this.#right.fill(row, this.#made, this.#noise);
+      const y = this.#heads.y.subarray(row * this.#heads.headDim);
+      const [along, all] = this.#made.reduce(([a, b], m, i) => [a + m * y[i]!, b + m * m], [0, 0] as [number, number]);
+      return along / all;
+    };
+    const scaled =
+      (factor: (row: number) => number): Guess =>
+      (row, y, noise) => {
+        const c = factor(row);
+        this.#right.fill(row, y, noise);
+        for (let i = 0; i < y.length; i++) {
+          y[i]! *= c;
+          noise[i]! *= Math.max(1, Math.abs(c));
+        }
+      };
+    const one = factorOf(r);
+    this.#last = undefined;
+    if (!(Math.abs(one) > 1e-3)) return [];
+    return [
+      { what: 'scaled', words: `the right result × ${short(one)}`, guess: scaled(() => one) },
+      {
+        what: 'scaled by row',
+        words: `the right result times a factor of each row, such as ${short(one)}`,
+        guess: scaled(factorOf),
+      },
+    ];
   }
 
   /** The possible origins of row r, the simplest first. */
@@ -255,6 +294,7 @@ class RowContents {
     const { heads, seq, batch, headDim, y } = this.#heads;
     const right = this.#right;
     const anglesOf = (row: number): Angles => right.anglesOf(Math.floor(row / heads));
+    yield* this.#scaledSources(r);
     yield* this.#positionSources();
     const from = (what: What, words: (rule: string) => string, guess: (from: number) => Guess) => (other: number) =>
       rulesBetween(this.#heads, r, other).map(

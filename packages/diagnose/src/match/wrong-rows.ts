@@ -27,6 +27,8 @@ export interface RowSummary {
    */
   readonly right: string | undefined;
   readonly wrong: readonly RowEntry[];
+  /** The rows of which measurements and differences are told, in words: empty for all, undefined for the right ones. */
+  readonly shown?: string;
 }
 
 /** A summary of rows, and what the diagnosis needs of it. */
@@ -111,7 +113,8 @@ export function rowsAside(heads: Heads, withX: boolean): RowsAside | undefined {
     const places = at.length <= MAX_LISTED ? placesWords(at, heads) : `${at.length} elements in ${where}`;
     return { what, where: whole ? where : places, holds, rows: rows.length, elements: at.length };
   });
-  return { heads: { ...heads, rows: left }, rowSummary: summaryOf(entries, rowsWords(left, heads), heads) };
+  const shown = rowsWords(left, heads);
+  return { heads: { ...heads, rows: left }, rowSummary: { ...summaryOf(entries, shown, heads), shown } };
 }
 
 /** Whether a position of row r is not 0. */
@@ -177,29 +180,34 @@ function entryOf(group: Group, { off }: Compared, right: RightRows): RowEntry {
       ),
     );
   const dims = dimsOf(group, heads);
-  // At position 0, x is right. Such rows belong to the others all the same.
-  const around = group.also && !dims ? productOf(rows, heads) : rows;
-  const known = new Set(rows);
-  const where = rowsWords(
-    around.every((r) => known.has(r) || (off[r] === 0 && group.also?.(r))) ? around : rows,
-    heads,
-  );
+  // Some elements are right by chance where a row holds another rotation, but they are not many.
+  const some = unknown
+    ? elements < (dims ? rows.length * dims.length : 0.75 * rows.length * heads.headDim)
+    : group.some;
+  const where = rowsWords(rows, heads);
   const inDims = dims ? `, ${dims.length === 1 ? 'dimension' : 'dimensions'} ${someRanges(dims)}` : '';
   // A race between the two stores of a pair makes only one member wrong.
   const members = new Set(wrong.map(({ i }) => (right.pairOf[i]! < 0 ? undefined : right.memberOf[i])));
   const [member] = few && members.size === 1 ? members : [];
   const holds = member === undefined ? words : `${words}; only ${member === 0 ? 'first' : 'second'} members of pairs`;
-  return entry(`${few ? `${elements} elements in ` : ''}${where}${inDims}`, holds);
+  return entry(`${some ? `${elements} elements in ` : ''}${where}${inDims}`, holds);
 }
 
-/** The dimensions of a group. Some dimensions of a row that may be another rotation are right by chance. */
+/** The dimensions of a group, if they are not most of a row that may be another rotation. */
 function dimsOf({ what, dims }: Group, { headDim }: Heads): readonly number[] | undefined {
   return what === 'unknown' && 2 * dims!.length > headDim ? undefined : dims;
 }
 
 function placesWords(elements: readonly number[], heads: Heads): string {
   const { headDim } = heads;
-  return elements.map((at) => `${rowsWords([Math.floor(at / headDim)], heads)}, dimension ${at % headDim}`).join('; ');
+  const rows = new Map<number, number[]>();
+  for (const at of elements) {
+    const r = Math.floor(at / headDim);
+    rows.set(r, [...(rows.get(r) ?? []), at % headDim]);
+  }
+  const words = (r: number, dims: number[]): string =>
+    `${rowsWords([r], heads)}, ${dims.length === 1 ? 'dimension' : 'dimensions'} ${ranges(dims)}`;
+  return [...rows].map(([r, dims]) => words(r, dims)).join('; ');
 }
 
 function rightWords({ wrong, right, offByDim }: Compared, groups: readonly Group[], heads: Heads): string {
@@ -217,7 +225,7 @@ function rightWords({ wrong, right, offByDim }: Compared, groups: readonly Group
  *
  * @param rows - in rising order, at least one
  */
-function rowsWords(rows: readonly number[], shape: Heads): string {
+export function rowsWords(rows: readonly number[], shape: Heads): string {
   const whole = productWords(rows, shape);
   if (whole) return whole;
   // Rows that are no product of batches, tokens and heads: tokens with the same heads are named together.
@@ -235,14 +243,6 @@ function rowsWords(rows: readonly number[], shape: Heads): string {
     if (groups.size > 4) return `${rows.length} rows, the first in ${productWords([rows[0]!], shape)}`;
   }
   return [...groups.values()].map((list) => productWords(list, shape)).join('; ');
-}
-
-/** The rows of all the batches, tokens and heads that these rows have, in rising order. */
-function productOf(rows: readonly number[], shape: Heads): number[] {
-  const { batch, token, head } = placesOf(rows, shape);
-  return batch
-    .flatMap((b) => token.flatMap((s) => head.map((h) => (b * shape.seq + s) * shape.heads + h)))
-    .sort((a, b) => a - b);
 }
 
 function placesOf(rows: readonly number[], shape: Heads): Record<'batch' | 'token' | 'head', number[]> {
@@ -272,7 +272,7 @@ function productWords(rows: readonly number[], shape: Heads): string | undefined
 /** Numbers as ranges, shortened if they are many. */
 function someRanges(numbers: readonly number[]): string {
   const step = (numbers[1] ?? 0) - numbers[0]!;
-  if (numbers.length > 2 && step > 1 && numbers.every((n, at) => n === numbers[0]! + at * step))
+  if (numbers.length > 3 && step > 1 && numbers.every((n, at) => n === numbers[0]! + at * step))
     return `${numbers[0]}, ${numbers[1]}, … ${numbers.at(-1)} (each ${step} apart)`;
   const parts = ranges(numbers).split(', ');
   return parts.length > 8 ? `${parts.slice(0, 6).join(', ')}, … ${parts.at(-1)}` : parts.join(', ');

@@ -30,8 +30,6 @@ export interface Geometry {
   readonly copied: readonly number[];
   /** Dimensions whose y is 0, or no finite number, in every row. */
   readonly lost: ReadonlySet<number>;
-  /** Without a layout, the rotated dimensions that keep their joint length with another one, in the same two places. */
-  readonly matched?: readonly number[];
 }
 
 /** Finds the pairs. There is no layout when nothing was rotated, or when no pairs keep their lengths. */
@@ -59,8 +57,7 @@ export function findGeometry(sample: Sample): Geometry {
     turned.map((i) => [i, turned.filter((p) => p !== i && keepsLength(sample, same(Math.min(i, p), Math.max(i, p))))]),
   );
   const free = freePairs(partners);
-  const matched = turned.filter((i) => partners.get(i)!.length > 0);
-  return free ? { ...common, layouts: [free] } : { ...common, layouts: [], matched };
+  return { ...common, layouts: free ? [free] : [] };
 }
 
 /** Whether something holds for dimension i of every row. */

@@ -117,6 +117,11 @@ function explainPositions(found: readonly FoundPosition[], grid: Grid, axis: num
   return [];
 }
 
+/** Whether a rule moves more than one position. */
+function moves(found: readonly FoundPosition[], map: PositionRule['map']): boolean {
+  return new Set(found.flatMap(({ given, unit }) => (map(given, unit) === given ? [] : [given]))).size > 1;
+}
+
 function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[][] {
   return [
     [AS_GIVEN],
@@ -128,11 +133,22 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
       ...indices(grid),
       ...otherTokens(grid, axis),
     ],
+    // One token alone, or positions that a number divides, show no such rule.
     [
-      ...ends(found).map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end))),
-      ...wraps(found).map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n)),
-      ...divisors(found).map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
+      ...ends(found)
+        .map((end) => rule(`the position, but at most ${end}`, (p) => Math.min(p, end)))
+        .filter(({ map }) => moves(found, map)),
+      ...wraps(found)
+        .map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n))
+        .filter(({ map }) => moves(found, map)),
+      ...divisors(found)
+        .filter((n) => found.some(({ given }) => given % n !== 0))
+        .map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
       ...wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)),
+      ...wholeIn(sharpest(found)?.intervals ?? [])
+        .map((c) => c - sharpest(found)!.unit.seq)
+        .filter((from) => from > 1)
+        .map((from) => rule(`the index of the token in its sequence + ${from}`, (_, u) => u.seq + from)),
     ],
   ];
 }

@@ -55,6 +55,7 @@ interface Cell {
   readonly token: number;
   /** Signed, in radians; NaN for the table of a caller. */
   readonly angle: number;
+  readonly position: number;
   /** Σ |result|² and Σ |result|⁴. */
   size: number;
   fourth: number;
@@ -137,6 +138,9 @@ function stored(store: Store, dtype: FloatDtype, value: number): number {
   return STORES[store](value / unit) * unit;
 }
 
+/** The most last places that one element counts. */
+const FARTHEST = 8;
+
 function distanceOf(heads: Heads, rows: readonly number[], made: Float64Array, store: Store): number {
   const { dtype, headDim, y } = heads;
   let sum = 0;
@@ -144,7 +148,8 @@ function distanceOf(heads: Heads, rows: readonly number[], made: Float64Array, s
     for (let i = 0; i < headDim; i++) {
       const value = made[n * headDim + i]!;
       const off = y[r * headDim + i]! - stored(store, dtype, value);
-      if (off !== 0) sum += (off / lastPlace(dtype, value || off)) ** 2;
+      // A result near 0 that an angle in f32 moves would outweigh all others.
+      if (off !== 0) sum += Math.min(FARTHEST, Math.abs(off / lastPlace(dtype, value || off))) ** 2;
     }
   }
   return Math.sqrt(sum / made.length);
@@ -174,7 +179,7 @@ function cellsOf(
       if (!cell) {
         const angle = steps.source ? steps.sign * steps.angle(position, j) : Number.NaN;
         const token = at.batch * heads.seq + at.seq;
-        cell = { j, token, angle, size: 0, fourth: 0, along: 0, across: 0, outward: 0, upward: 0, count: 0 };
+        cell = { j, token, angle, position, size: 0, fourth: 0, along: 0, across: 0, outward: 0, upward: 0, count: 0 };
         cells.set(key, cell);
       }
       cell.size += size;
@@ -262,7 +267,8 @@ function meanOf(
 function meansOf(cells: readonly Cell[], { steps, control }: Hypothesis, heads: Heads): Systematic[] {
   const unit = UNIT_ROUNDOFF[heads.dtype];
   const { pairs } = steps;
-  const noise = ({ angle, j }: Cell): number => (angle ? Math.min(control.loosest, angleNoise(angle, j)) : 0);
+  const noise = ({ angle, j, position }: Cell): number =>
+    angle ? Math.min(control.loosest, angleNoise(angle, j, position)) : 0;
   // All heads share the error of a table, but not the rounding of y.
   const weight = (cell: Cell): number =>
     1 / (unit ** 2 * (0.15 + (0.15 * cell.fourth) / cell.size ** 2) + noise(cell) ** 2);
@@ -322,8 +328,10 @@ function meansOf(cells: readonly Cell[], { steps, control }: Hypothesis, heads: 
   return found;
 }
 
-/** Recognises a y of f16 that holds only values of bf16, where the right results in f16 do not. */
-export function lostPrecision({ dtype, storage }: Heads, made: Float64Array): string | undefined {
+/** Recognises a y that holds only values of a narrower dtype than the right results, and than x where both are f32. */
+export function lostPrecision({ dtype, storage, x }: Heads, made: Float64Array): string | undefined {
+  if (storage === 'f32' && dtype !== 'f32' && x.some((value) => roundTo(dtype, value) !== value))
+    return `y holds only values of ${dtype}, and x is finer: the results went through ${dtype}.`;
   if (storage !== 'f16' || dtype !== 'bf16') return undefined;
   const isFiner = made.some((value) => roundTo('bf16', roundTo('f16', value)) !== roundTo('f16', value));
   return isFiner ? 'y holds only values of bf16, although its dtype is f16: the results went through bf16.' : undefined;
@@ -363,7 +371,7 @@ export function explainResiduals(
     if (fit && fit.left.systematic.length === 0 && fit.left.distance < 2)
       return [one.words(fit.value, BOUND * fit.error)];
   }
-  return onlyOne ? [] : meansWords(first);
+  return onlyOne ? [] : meansWords(first, heads);
 }
 
 interface Cause {
@@ -452,7 +460,7 @@ function storeWords(store: Store, { means: all }: Residuals): string {
 }
 
 /** Lists the clearest means, at most four that say different things. */
-function meansWords({ systematic }: Residuals): string[] {
+function meansWords({ systematic }: Residuals, { batch, seq }: Heads): string[] {
   const sentences: string[] = [];
   const said = new Set<string>();
   // Last places are left out where something larger is known: another magnitude moves them too.
@@ -463,7 +471,7 @@ function meansWords({ systematic }: Residuals): string[] {
     said.add(what);
     const where =
       token !== undefined
-        ? `token ${token} of y`
+        ? `token ${token % seq}${batch > 1 ? ` of batch ${Math.floor(token / seq)}` : ''}`
         : pairs[0] === pairs[1]
           ? `pair ${pairs[0]}`
           : `pairs ${ranges(Array.from({ length: pairs[1] - pairs[0] + 1 }, (_what, n) => pairs[0] + n))}`;

@@ -36,6 +36,14 @@ function llama3Step(steps: RopeSteps, limit: number): Change {
   });
 }
 
+/** The share of its own frequency that each pair keeps, before it is limited to 0 to 1. */
+function llama3Shares(steps: RopeSteps): Float64Array {
+  const { originalContext, lowFreqFactor, highFreqFactor } = scalingOf(steps, 'llama3');
+  return plainFrequencies(steps).map(
+    (f) => ((originalContext * f) / (2 * Math.PI) - lowFreqFactor) / (highFreqFactor - lowFreqFactor),
+  );
+}
+
 export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', ['llama3'], {
   'llama3-ignored': {
     does: 'Leaves out llama3 scaling: rotates by plain frequencies.',
@@ -43,7 +51,7 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', ['llama3'], {
     change: (steps) => withScaling(steps, { kind: 'none' }),
   },
   'llama3-limits-swapped': {
-    does: 'Swaps low_freq_factor and high_freq_factor. In Meta’s code no pair then falls between them: those of medium wavelength are kept.',
+    does: 'Swaps low_freq_factor and high_freq_factor, or has no band between them: all wavelengths up to the longer limit are kept.',
     threads: ['InfiniTensor/InfiniLM#392'],
     change: (steps) => llama3Step(steps, scalingOf(steps, 'llama3').lowFreqFactor),
   },
@@ -58,6 +66,27 @@ export const LLAMA3_FACTORS: readonly Mutant[] = mutantsOf('F', ['llama3'], {
     change(steps) {
       const { lowFreqFactor, highFreqFactor } = scalingOf(steps, 'llama3');
       return llama3Step(steps, (lowFreqFactor + highFreqFactor) / 2);
+    },
+  },
+  'llama3-smooth-reversed': {
+    does: 'Swaps the two shares of the mix: between the limits, the longer wavelengths are the less divided.',
+    threads: ['huggingface/transformers#32330'],
+    needs: ['llama3', need('a pair between the limits', (steps) => llama3Shares(steps).some((s) => s > 0 && s < 1))],
+    change(steps) {
+      const { factor } = scalingOf(steps, 'llama3');
+      const plain = plainFrequencies(steps);
+      const shares = llama3Shares(steps);
+      return withInvFreq(steps, (j, right) =>
+        shares[j]! > 0 && shares[j]! < 1 ? shares[j]! * (plain[j]! / factor) + (1 - shares[j]!) * plain[j]! : right[j]!,
+      );
+    },
+  },
+  'llama3-wavelength-without-two-pi': {
+    does: 'Takes 1/frequency for the wavelength, without 2π: both limits lie where wavelengths are 2π times as long.',
+    threads: ['huggingface/transformers#32330'],
+    change(steps) {
+      const rule = scalingOf(steps, 'llama3');
+      return withScaling(steps, { ...rule, originalContext: rule.originalContext * 2 * Math.PI });
     },
   },
   'llama3-as-linear': {
@@ -143,6 +172,17 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [RAISED], {
       });
     },
   },
+  'longrope-factors-one-pair-on': {
+    does: 'Uses LongRoPE’s factor of pair j + 1 for pair j.',
+    threads: ['ggml-org/llama.cpp#10540'],
+    needs: ['longrope', need('more than one pair of factors', ({ pairs }) => pairs > 1)],
+    change(steps) {
+      const rule = scalingOf(steps, 'longrope');
+      const next = (factors: ArrayLike<number>): Float64Array =>
+        Float64Array.from(factors, (_, j) => factors[Math.min(j + 1, factors.length - 1)]!);
+      return withScaling(steps, { ...rule, shortFactor: next(rule.shortFactor), longFactor: next(rule.longFactor) });
+    },
+  },
   'longrope-magnitude-missing': {
     does: 'Leaves out LongRoPE’s magnitude.',
     threads: ['ggml-org/llama.cpp#8262'],
@@ -167,6 +207,22 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [RAISED], {
     change(steps) {
       const rule = scalingOf(steps, 'dynamicNtk');
       return withScaling(steps, { ...rule, context: rule.originalContext * rule.factor });
+    },
+  },
+  'ntk-by-factor-alone': {
+    does: 'Raises the base by the factor itself, base·factor^(dim/(dim − 2)), whatever context is in use.',
+    threads: ['huggingface/transformers#48960'],
+    needs: [
+      'dynamicNtk',
+      need('a context that raises the base by another factor', (steps) => {
+        const { factor, context, originalContext } = scalingOf(steps, 'dynamicNtk');
+        return (factor * Math.max(context, originalContext)) / originalContext - (factor - 1) !== factor;
+      }),
+    ],
+    change(steps) {
+      const { factor } = scalingOf(steps, 'dynamicNtk');
+      const dim = steps.exponentDim;
+      return withSpec(steps, { base: steps.spec.base * factor ** (dim / (dim - 2)), scaling: { kind: 'none' } });
     },
   },
   'ntk-exponent-one': {

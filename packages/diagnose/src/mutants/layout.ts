@@ -117,6 +117,18 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', ['heads'], {
     needs: ['batches'],
     change: exchanged((steps, at) => ({ ...at, batch: swapped(at.batch, steps.batch) })),
   },
+  'second-members-not-written': {
+    does: 'Writes the first member of each pair; the second keeps what x holds there.',
+    threads: ['vllm-project/vllm-ascend#7082'],
+    needs: [],
+    change: (steps) => ({
+      rotate(this: RopeSteps, head, at) {
+        const y = steps.rotate.call(this, head, at);
+        for (let j = 0; j < this.pairs; j++) y[this.writeIndex(j, 1)] = head[this.writeIndex(j, 1)]!;
+        return y;
+      },
+    }),
+  },
   'second-member-from-first': {
     does: 'Writes the first member of a pair in place before it reads it for the second: y1 = y0·sin + x1·cos.',
     threads: ['flagos-ai/FlagGems#5142'],
@@ -166,6 +178,24 @@ export const ARGUMENTS: readonly Mutant[] = mutantsOf('O', [], {
       cosSin(this: RopeSteps, position, j) {
         const [cos, sin] = steps.cosSin.call(this, position, j);
         return [sin, cos];
+      },
+    }),
+  },
+  'sin-past-the-half': {
+    does: 'Has cos and sin in one row of rotary_dim, and reads sin from half of the next power of two instead of rotary_dim/2: other pairs’ sin, then the next row’s cos.',
+    threads: ['vllm-project/vllm-ascend#12723'],
+    needs: [
+      need(
+        'a number of pairs that is no power of two',
+        ({ source, pairs }) => source !== undefined && source.spec.axes === undefined && (pairs & (pairs - 1)) !== 0,
+      ),
+    ],
+    change: (steps) => ({
+      cosSin(this: RopeSteps, position, j) {
+        const from = j + 2 ** Math.ceil(Math.log2(this.pairs)) - this.pairs;
+        const [cos] = steps.cosSin.call(this, position, j);
+        if (from < this.pairs) return [cos, steps.cosSin.call(this, position, from)[1]];
+        return [cos, steps.cosSin.call(this, position + 1, from - this.pairs)[0]];
       },
     }),
   },

@@ -5,7 +5,7 @@
 import type { PairGeometry } from 'ropewalk/internal';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
-import { axesBy, mutantsOf, need, withGeometry } from './entry.js';
+import { axesBy, memberwise, mutantsOf, need, withGeometry } from './entry.js';
 
 const ADJACENT: PairGeometry = { step: 2, gap: 1 };
 const halves = (steps: RopeSteps): PairGeometry => ({ step: 1, gap: steps.pairs });
@@ -36,6 +36,19 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
     needs: ['interleaved'],
     change: (steps) => withGeometry(steps, halves(steps), halves(steps)),
   },
+  'table-of-halves-for-interleaved': {
+    does: 'Looks up cos and sin of element i at i mod (rotary_dim/2), as for halves, although pairs are (2j, 2j+1): the members of a pair rotate by different angles.',
+    threads: ['xiangking/ark-nlp#47', 'PaddlePaddle/PaddleFleet#678'],
+    needs: ['interleaved'],
+    change(steps) {
+      const member = (k: 0 | 1): Change => ({
+        cosSin(this: RopeSteps, position, j) {
+          return steps.cosSin.call(this, position, (2 * j + k) % steps.pairs);
+        },
+      });
+      return memberwise(steps, member(0), member(1));
+    },
+  },
   'written-as-halves-for-interleaved': {
     does: 'Reads pairs (2j, 2j+1) correctly, but writes the two members as halves instead of side by side.',
     threads: ['openvinotoolkit/openvino#36165', 'vllm-project/vllm-metal#44'],
@@ -43,7 +56,7 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
     change: (steps) => withGeometry(steps, undefined, halves(steps)),
   },
   'read-interleaved-for-half': {
-    does: 'Reads pairs (2j, 2j+1) and writes halves, as DeepSeek-V3 does, where it should read halves too.',
+    does: 'Reads pairs (2j, 2j+1) and writes halves, as DeepSeek-V3 does, or gets x that was permuted so once too often.',
     threads: ['huggingface/transformers#39687'],
     change: (steps) => withGeometry(steps, ADJACENT),
   },

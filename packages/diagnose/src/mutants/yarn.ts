@@ -12,6 +12,7 @@ import {
   scalingOf,
   withInvFreq,
   withMagnitude,
+  withPosition,
   withScaling,
   withSpec,
 } from './entry.js';
@@ -44,6 +45,24 @@ export const YARN_MAGNITUDE: readonly Mutant[] = mutantsOf('D', ['magnitude'], {
     does: 'Multiplies q and k by the square root of the magnitude.',
     threads: ['turboderp-org/exllamav3#259'],
     change: (steps) => withMagnitude(steps, (m) => Math.sqrt(m)),
+  },
+  'magnitude-by-log10': {
+    does: 'Computes YaRN’s magnitude with log10 instead of the natural logarithm: 0.1·log10(factor) + 1.',
+    threads: ['ggml-org/llama.cpp#17945'],
+    needs: [
+      'yarn',
+      FACTOR,
+      need('a magnitude by YaRN’s own formula', (steps) => {
+        const { mscale, mscaleAllDim } = scalingOf(steps, 'yarn');
+        return (
+          steps.spec.attentionFactor === undefined && !(mscale && mscaleAllDim) && scalingOf(steps, 'yarn').factor > 1
+        );
+      }),
+    ],
+    change(steps) {
+      const { factor, attnFactor = 1 } = scalingOf(steps, 'yarn');
+      return withMagnitude(steps, () => (0.1 * Math.log10(factor) + 1) * attnFactor);
+    },
   },
   'magnitude-on-cos-only': {
     does: 'Multiplies cos by the magnitude, but not sin.',
@@ -183,6 +202,28 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', ['yarn', FACTO
       FACTOR,
     ],
     change: yarnWith(() => ({ extFactor: 1 })),
+  },
+  'yarn-mix-by-factor': {
+    does: 'Takes the factor for ext_factor, so that the mix goes beyond 1: fast pairs rotate backward or far too fast.',
+    threads: ['ikawrakow/ik_llama.cpp#2003'],
+    change: yarnWith(({ factor }) => ({ extFactor: factor })),
+  },
+  'yarn-ramp-of-first-pair': {
+    does: 'Uses the ramp of pair 0 for every pair.',
+    threads: ['ggml-org/llama.cpp#4093'],
+    change: (steps) => withRamp(steps, () => ramp(0, ...edgesOf(steps))),
+  },
+  'yarn-as-clamped-positions': {
+    does: 'Divides positions by factor and limits them to the original context, with plain frequencies and no magnitude.',
+    threads: ['rasbt/LLMs-from-scratch#939'],
+    needs: ['yarn', FACTOR, ORIGINAL],
+    change(steps) {
+      const { factor, originalContext } = scalingOf(steps, 'yarn');
+      return {
+        ...withSpec(steps, { scaling: { kind: 'none' }, attentionFactor: 1 }),
+        ...withPosition(steps, (p) => Math.min(p / factor, originalContext - 1)),
+      };
+    },
   },
   'yarn-ramp-reversed': {
     does: 'Reverses the ramp: divides the frequencies of fast pairs by factor and keeps those of slow pairs.',

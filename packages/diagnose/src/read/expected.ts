@@ -21,6 +21,11 @@ export interface Expected {
   readonly direction?: 'forward' | 'backward';
 }
 
+/** The bases that models have, the commonest first. */
+export const BASES: readonly number[] = [
+  10000, 500000, 1000000, 100, 1000, 100000, 150000, 250000, 5000000, 8000000, 10000000,
+];
+
 /** Checks an expectation, and copies it. */
 export function readExpected(expected: Expected): Expected {
   const { spec: given, direction = 'forward' } = readOptions(expected, 'diagnose: expected', {

@@ -154,9 +154,17 @@ export function* readLayouts(observation: Observation, numAxes?: number): Genera
   else if (!('heads' in first)) throw first; // its message about the default layout helps more
 }
 
+/** So many different values tell a dtype. */
+const TELLING = 8;
+
 /** Finds the dtype that y was rounded to: frameworks widen bf16 and f16 in dumps, so all values fit a narrower one. */
 function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
   const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
+  // Zeros and a few other values fit every dtype.
+  const telling = new Set<number>();
+  for (let n = 0; n < values.length && telling.size < TELLING; n++)
+    if (values[n] !== 0 && Number.isFinite(values[n])) telling.add(values[n]!);
+  if (telling.size < Math.min(TELLING, values.length)) return dtype;
   return narrower.find((one) => values.every((value) => Number.isNaN(value) || roundTo(one, value) === value)) ?? dtype;
 }
 
@@ -188,9 +196,8 @@ function readPositions(given: Tensor | readonly number[], batch: number, seq: nu
   if (axes !== undefined) checkInteger(axes, 'diagnose: numAxes', 1, 4);
   const form = formsOfPositions(batch, seq, axes).find(({ shape }) => shape.join() === tensor.shape.join());
   if (!form) {
-    const some = `axes 2 to 4${axes && axes > 1 ? `, here ${axes}` : ''}`;
-    const forms = `[${seq}], [${batch}, ${seq}], [axes, ${seq}], [axes, ${batch}, ${seq}], ${some}`;
-    return refuse('SHAPE', where, `shape ${forms}`, [...tensor.shape]);
+    const forms = formsOfPositions(batch, seq, axes).map(({ shape }) => `[${shape.join(', ')}]`);
+    return refuse('SHAPE', where, `shape ${[...new Set(forms)].join(' or ')}`, [...tensor.shape]);
   }
   const { numAxes, ownPositions } = form;
   const positions = new Float64Array(numAxes * batch * seq);

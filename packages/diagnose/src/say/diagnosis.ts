@@ -2,7 +2,7 @@
 import type { RopeLayout } from 'ropewalk';
 import type { Identification } from '../fit/identification.js';
 import type { Mutant } from '../kernel/mutant.js';
-import type { Findings, Named } from '../match/bug-search.js';
+import type { Findings, Named, WorstElement } from '../match/bug-search.js';
 import type { NextInput } from '../match/next-input.js';
 import type { RowSummary } from '../match/wrong-rows.js';
 import type { Difference } from './differences.js';
@@ -49,6 +49,8 @@ export interface Diagnosis extends Findings {
   readonly found: Identification;
   /** The expected frequency of each pair, in radians a position; undefined without an expectation. */
   readonly expectedFrequencies: Float64Array | undefined;
+  /** The element that is farthest from the expected one; undefined if none is wrong, and without an expectation. */
+  readonly worst: WorstElement | undefined;
   /** An input that tells apart what this one cannot. */
   readonly next: NextInput | undefined;
 }

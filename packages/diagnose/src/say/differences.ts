@@ -1,6 +1,10 @@
-/** The differences between a measured rotation and the expected one, in sentences with numbers. @module */
+/**
+ * The differences between a measured rotation and the expected one, in sentences with numbers. Measurements of a sample of
+ * rows propose claims; a sentence says what is left of them when all rows are looked at. @module
+ */
 import { frequenciesOf } from 'ropewalk';
 import { ranges, sharePairs } from 'ropewalk/internal';
+import { type Compared, compared } from '../fit/compared.js';
 import { factorWords } from '../fit/frequency-families.js';
 import {
   asWritten,
@@ -14,6 +18,7 @@ import type { FoundPair, Identification } from '../fit/identification.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
+import type { Heads } from '../read/observation.js';
 
 /** One difference. */
 export interface Difference {
@@ -36,19 +41,25 @@ export function isProven({ explains, gains }: Identification): boolean {
   return explains !== undefined || gains !== undefined;
 }
 
-/** Lists the differences that were measured. */
-export function differencesOf(expected: Expected, found: Identification): Difference[] {
+/**
+ * Lists the differences that are so in every row.
+ *
+ * @param heads - the rows that were measured, with the norm applied to x
+ */
+export function differencesOf(expected: Expected, found: Identification, heads: Heads): Difference[] {
+  const of = compared(found, heads);
   const odd = withoutPairs(found);
   if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
+  if (!found.layout) return [];
   return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
     // Another magnitude may be noise whose size is not known.
-    const words = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, found);
+    const words = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, of);
     return words === undefined ? [] : [{ what, words }];
   });
 }
 
 /** A sentence on a y in which no pairs were rotated. */
-export function withoutPairs({ outcome, gain, geometry }: Identification): string | undefined {
+export function withoutPairs({ outcome, gain }: Identification): string | undefined {
   switch (outcome) {
     case 'not finite':
       return 'y has values that are not finite.';
@@ -64,31 +75,21 @@ export function withoutPairs({ outcome, gain, geometry }: Identification): strin
       if (gain !== undefined && Math.abs(gain - 1) > 1e-6) return `y is x times ${short(gain)}: nothing was rotated.`;
       return 'y is x: nothing was rotated. The kernel did not run, or x was dumped after it ran in place.';
     }
-    case 'no rotation': {
-      const { dims, matched = [] } = geometry!;
-      if (matched.length === 0)
-        return 'In y, no two dimensions of a head keep their joint length, as the members of a rotated pair do.';
-      const turned = dims.flatMap((kind, i) => (kind === 'turned' ? [i] : []));
-      const lonely = turned.filter((i) => !matched.includes(i));
-      if (lonely.length === 0)
-        return 'In y, the pairs of dimensions that keep their joint length are of no one layout.';
-      return `In y, dimensions ${ranges(lonely)} keep their joint length with no other dimension; dimensions ${ranges(matched)} do.`;
-    }
     default:
       return undefined;
   }
 }
 
-export const MIRRORED = 'Pairs are mirrored, not only rotated: one of the four products has the wrong sign.';
+export const MIRRORED = 'Pairs are mirrored, not only rotated: one member has the opposite sign.';
 
-type Compare = (expected: Expected, found: Identification) => string | undefined;
+type Compare = (expected: Expected, found: Compared) => string | undefined;
 
 /** The first dimension that should rotate, and the one after the last. */
 function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec']): [first: number, end: number] {
   return [rotaryOffset, rotaryOffset + rotaryDim];
 }
 
-const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim }) => {
+const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim, ...found }) => {
   const want = expectedPairs(spec, direction);
   const keys = (list: readonly PairAt[]): string[] => list.map(({ read, write }) => `${read}>${write}`);
   const wanted = keys(want);
@@ -98,6 +99,8 @@ const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim }) => 
     return wanted.every((key) => have.includes(key)) || wanted.slice(0, have.length).every((key, n) => key === have[n]);
   };
   if (layouts.some(asWanted)) return undefined;
+  const seen = found.pairs.flatMap((pair, j) => (pair.seen ? [j] : []));
+  if (!found.gains && !found.all({ kind: 'lengths', pairs: found.claimed(seen) })) return undefined;
   const { name, distance, pairs } = layout!;
   const says = ({ read, write }: PairAt): string =>
     read.join() === write.join() ? `(${read.join(', ')})` : `(${read.join(', ')}) written to (${write.join(', ')})`;
@@ -122,50 +125,80 @@ function expectedPairs(spec: Expected['spec'], direction: Expected['direction'])
   });
 }
 
-const dimensions: Compare = ({ spec }, { geometry, layout }) => {
+const dimensions: Compare = ({ spec }, { geometry, layout, ...found }) => {
   const [first, end] = windowOf(spec);
   const of = (wanted: DimKind): number[] => geometry!.dims.flatMap((kind, i) => (kind === wanted ? [i] : []));
-  const turned = of('turned');
   const parts: string[] = [];
-  for (const [kind, words] of [
-    ['zero', 'hold 0 in every row'],
-    ['nan', 'hold no finite number in any row'],
-  ] as const)
-    if (of(kind).length > 0) parts.push(`Dimensions ${ranges(of(kind))} ${words}.`);
-  if (turned.some((i) => i < first || i >= end))
+  for (const [kind, value, words] of [
+    ['zero', 'zero', 'hold 0 in every row'],
+    ['nan', 'not finite', 'hold no finite number in any row'],
+  ] as const) {
+    const dims = found.dims({ kind: 'holds', dims: of(kind), value });
+    if (dims.length > 0) parts.push(`Dimensions ${ranges(dims)} ${words}.`);
+  }
+  const isOutside = (i: number): boolean => i < first || i >= end;
+  const turned = found.pairs.some(({ write }) => write.some(isOutside)) ? turnedDims(found) : [];
+  if (turned.some(isOutside))
     parts.push(`Dimensions ${ranges(turned)} rotate; only ${first}-${end - 1} should (rotary_dim ${end - first}).`);
-  else if (layout!.first > first && geometry!.dims[first] === 'still')
+  else if (layout!.first > first && found.dims({ kind: 'holds', dims: [first], value: 'x' }).length > 0)
     parts.push(`The first dimension that rotates is ${layout!.first}; expected is dimension ${first}.`);
   return parts.length > 0 ? parts.join(' ') : undefined;
 };
+
+/** The dimensions of pairs that rotate and keep their length, in every row. */
+function turnedDims(found: Omit<Compared, 'geometry' | 'layout'>): number[] {
+  const all = found.claimed([...found.pairs.keys()], () => 0);
+  const turning = found.true({ kind: 'turns otherwise', pairs: all, position: () => 0 });
+  const kept = found.true({ kind: 'lengths', pairs: found.claimed(turning) });
+  return kept.flatMap((j) => found.pairs[j]!.write).sort((a, b) => a - b);
+}
 
 /** The pairs that are known to turn one way: 1 for forward, −1 for backward. */
 export function pairsTurning(pairs: readonly FoundPair[], way: 1 | -1): number[] {
   return [...pairs.keys()].filter((j) => pairs[j]!.turns && pairs[j]!.known && pairs[j]!.frequency * way > 0);
 }
 
-const direction: Compare = ({ direction = 'forward' }, { sign, pairs, formulas }) => {
+const direction: Compare = ({ direction = 'forward' }, found) => {
+  const { sign, pairs, formulas } = found;
+  const [ahead, back] = ([1, -1] as const).map((way) => found.turning(pairsTurning(pairs, way))) as [
+    number[],
+    number[],
+  ];
   if (sign === undefined) {
-    const [ahead, back] = [pairsTurning(pairs, 1), pairsTurning(pairs, -1)];
     if (ahead.length === 0 || back.length === 0) return undefined;
     return `${sentence(pairsWords(ahead))} ${ahead.length === 1 ? 'rotates' : 'rotate'} forward, ${pairsWords(back)} backward.`;
   }
-  const found = sign < 0 ? 'backward' : 'forward';
-  if (found === direction || formulas.length > 0) return undefined;
-  return `It rotates ${found}; expected is ${direction} (sin has the opposite sign).`;
+  const way = sign < 0 ? 'backward' : 'forward';
+  if (way === direction || formulas.length > 0 || ahead.length + back.length < pairsTurning(pairs, sign).length)
+    return undefined;
+  return `It rotates ${way}; expected is ${direction} (sin has the opposite sign).`;
 };
 
-const frequencies: Compare = ({ spec }, found) => {
+const frequencies: Compare = ({ spec, direction: way }, found) => {
   const { invFreq } = frequenciesOf(spec);
-  if (found.formulas.length > 0)
+  const known = found.pairs.flatMap(({ turns, known }, j) => (turns && known ? [j] : []));
+  if (found.formulas.length > 0) {
+    if (found.turning(known).length < known.length) return undefined;
     return `The frequency of pair j is ${found.formulas.join(', or ')}; expected is ${expectedWords(spec)}.`;
+  }
   const pairs = found.pairs.slice(0, invFreq.length);
   const off = pairs.flatMap((pair, j) => (outside(pair, invFreq[j]!) ? [j] : []));
-  const more = found.pairs.slice(invFreq.length).filter((pair) => pair.turns).length;
-  if (off.length === 0 && more === 0) return undefined;
-  const still = off.filter((j) => !pairs[j]!.turns);
-  const turning = off.filter((j) => pairs[j]!.turns && pairs[j]!.known);
-  const unknown = off.filter((j) => pairs[j]!.turns && !pairs[j]!.known);
+  const more = found.turning(known.filter((j) => j >= invFreq.length));
+  const sign = way === 'backward' ? -1 : 1;
+  const still = found.turning(
+    off.filter((j) => !pairs[j]!.turns),
+    () => 0,
+  );
+  const turning = found.turning(off.filter((j) => pairs[j]!.turns && pairs[j]!.known));
+  const otherwise = found.claimed(
+    off.filter((j) => pairs[j]!.turns && !pairs[j]!.known),
+    (j) => sign * invFreq[j]!,
+  );
+  const unknown = found.true({ kind: 'turns otherwise', pairs: otherwise, position: found.given });
+  // Where other pairs are not understood, what looks like another frequency may be something else.
+  const others = pairs.flatMap((pair, j) => (pair.turns && !off.includes(j) ? [j] : []));
+  const told = found.turning(others).length + turning.length + unknown.length + still.length;
+  if (8 * told < 7 * (others.length + off.length)) return undefined;
   // A frequency that is known to a few per cent only has no factor.
   const clear = turning.filter((j) => {
     const { low, high, frequency } = pairs[j]!;
@@ -173,32 +206,62 @@ const frequencies: Compare = ({ spec }, found) => {
   });
   const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
   const parts: string[] = [];
-  const same = ratios.length === turning.length && ratios.every((r) => Math.abs(r / ratios[0]! - 1) < 1e-3);
-  if (ratios.length > 0 && same) {
+  const one = Number(short(ratios[0] ?? 1));
+  const same =
+    ratios.length === turning.length &&
+    ratios.every((r) => Math.abs(r / one - 1) < 1e-3) &&
+    clear.every((j) => isWithin(pairs[j]!, one * invFreq[j]!));
+  const law = turning.length + still.length === off.length ? lawWords(spec, found) : undefined;
+  const moved =
+    off.length > 1 && turning.length === off.length ? borrowed(found, invFreq, found.sign ?? sign) : undefined;
+  if (ratios.length > 0 && same && !moved) {
     const which = ratios.length === invFreq.length ? 'every pair' : pairsWords(turning);
     const unit = factorWords(ratios[0]!, 1e-6);
-    parts.push(`The frequency of ${which} is ${short(ratios[0]!)} times the expected one${unit ? ` (${unit})` : ''}`);
+    parts.push(`The frequency of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
-    const factors =
-      ratios.length > 0 ? `, by factors from ${short(Math.min(...ratios))} to ${short(Math.max(...ratios))}${of}` : '';
-    const law = lawWords(spec, found);
-    const one = turning.length === 1;
+    const [least, most] = [short(Math.min(...ratios)), short(Math.max(...ratios))];
+    const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
     parts.push(
-      `The ${one ? 'frequency' : 'frequencies'} of ${pairsWords(turning)} ${one ? 'differs' : 'differ'}${factors}`,
-      ...(law ? [law] : []),
+      ...(moved ? [moved] : law ? [law] : []),
+      `the ${turning.length === 1 ? 'frequency' : 'frequencies'} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
     );
   }
   if (unknown.length > 0)
     parts.push(
-      `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not those of the expected frequencies; these positions do not show how many whole turns they made`,
+      `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not the expected ones; these positions do not show how many whole turns they made`,
     );
   if (still.length > 0)
     parts.push(`${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by less than the noise`);
   // Others may rotate by less than the noise.
-  if (more > 0) parts.push(`at least ${more} more ${more === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
-  return `${sentence(parts.join('; '))}.`;
+  if (more.length > 0)
+    parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
+  return parts.length > 0 ? `${sentence(parts.join('; '))}.` : undefined;
 };
+
+/** The pairs whose expected frequencies the pairs have, by a rule in words; undefined if there is no such rule. */
+function borrowed(found: Compared, invFreq: ArrayLike<number>, sign: number): string | undefined {
+  const count = invFreq.length;
+  const rules: [words: string, from: (j: number) => number][] = [
+    ['the pairs have the expected frequencies in reverse order', (j) => count - 1 - j],
+  ];
+  for (let n = 2; 2 * n <= count; n *= 2) {
+    rules.push([`pair j has the expected frequency of pair j mod ${n}`, (j) => j % n]);
+    rules.push([`pair j has the expected frequency of pair j − j mod ${n}`, (j) => j - (j % n)]);
+  }
+  const pairs = Array.from({ length: count }, (_, j) => j);
+  return rules.find(
+    ([, from]) =>
+      pairs.every((j) => isWithin(found.pairs[j]!, invFreq[from(j)]!)) &&
+      found.turning(pairs, (j) => sign * invFreq[from(j)]!).length === count,
+  )?.[0];
+}
+
+/** Whether a pair may have a frequency, within what was measured and the rounding of f32. */
+function isWithin({ low, high, frequency }: FoundPair, wanted: number): boolean {
+  const [a, b] = frequency < 0 ? [-high, -low] : [low, high];
+  return wanted >= a - 1e-6 * wanted && wanted <= b + 1e-6 * wanted;
+}
 
 /** `pair 2` or `pairs 2-5`. */
 function pairsWords(pairs: readonly number[]): string {
@@ -229,11 +292,13 @@ function outside({ frequency, low, high, turns, known, others, period }: FoundPa
 /** The law of the frequencies in words; undefined if there may be one that was not measured well enough. */
 function lawWords(spec: Expected['spec'], measured: Identification): string | undefined {
   const { law, pairs } = measured;
-  if (!isProven(measured) || (law && !isSharp(law.scaling))) return undefined;
+  // The exponents of a vision tower start again at each section.
+  if (!isProven(measured) || (law && !isSharp(law.scaling)) || spec.axes?.rule === 'vision') return undefined;
   if (!law)
     return pairs.every((pair) => pair.known || !pair.turns)
-      ? 'they are not those of one base, with or without linear, llama3 or YaRN scaling'
+      ? 'the frequencies are not those of one base, with or without linear, llama3 or YaRN scaling'
       : undefined;
+  if (law.step < 0) return `the frequency of each pair is ${short(Math.exp(-law.step))} times that of the pair before`;
   const denominator = spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim;
   const bases = basesOf(law, [denominator, spec.headDim]);
   const over = (dim: number): FoundBase => bases.find((one) => one.denominator === dim)!;
@@ -242,13 +307,13 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   const { scaling } = law;
   const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${scalingFactor(scaling)}`;
   if (denominator !== spec.headDim && expected(over(spec.headDim)))
-    return `they are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
+    return `the frequencies are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
   const found = over(denominator);
   if (expected(found))
-    return `they are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
+    return `the frequencies are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
   if (!(found.error < 0.5)) return undefined;
   const about = found.error > 1e-4 ? ` (± ${short(Number((100 * found.error).toPrecision(1)))} %)` : '';
-  return `they are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
+  return `the frequencies are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
 }
 
 /** The factor of a scaling, with its bound if that is more than rounding. */
@@ -277,49 +342,96 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
       attentionFactor !== 1 && Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3
         ? ', the square of the expected factor'
         : '';
-    return `Pairs become ${short(gain)} times as long${square}; expected is ${short(attentionFactor)}.`;
+    const formula = square || magnitudeFormula(gain, spec);
+    return `Pairs become ${short(gain)} times as long${formula}; expected is ${short(attentionFactor)}.`;
   }
   const [first, end] = windowOf(spec);
   const beside = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' && (i < first || i >= end) ? [i] : []));
   return beside.length > 0 ? `Dimensions ${ranges(beside)} are scaled; they should be copied.` : undefined;
 };
 
-const positions: Compare = (_what, { positions: rules, foundPositions }) => {
+/** A formula that gives a magnitude, and is not the expected one. */
+function magnitudeFormula(gain: number, { headDim, scaling }: Expected['spec']): string {
+  const formulas: [words: string, value: number][] = [
+    ['1/√head_dim', headDim ** -0.5],
+    ['√head_dim', headDim ** 0.5],
+    ['1/head_dim', 1 / headDim],
+  ];
+  const factor = scaling && 'factor' in scaling ? (scaling.factor ?? 1) : 1;
+  if (factor > 1)
+    formulas.push(
+      ['0.1·log2(factor) + 1', 0.1 * Math.log2(factor) + 1],
+      ['0.1·log10(factor) + 1', 0.1 * Math.log10(factor) + 1],
+      ['0.1·ln(factor)', 0.1 * Math.log(factor)],
+      ['factor', factor],
+      ['√factor', Math.sqrt(factor)],
+    );
+  if (factor > 1 && scaling && 'originalContext' in scaling) {
+    const { originalContext } = scaling;
+    const [inner, outer] = [Math.log(originalContext), Math.log(originalContext * factor)];
+    formulas.push(
+      ['√(1 + ln(factor) / ln(original context))', Math.sqrt(1 + Math.log(factor) / inner)],
+      ['√(1 + ln(factor) / ln(context))', Math.sqrt(1 + Math.log(factor) / outer)],
+    );
+  }
+  const found = formulas.find(([, value]) => Math.abs(gain / value - 1) < 1e-4);
+  return found ? `, which is ${found[0]}` : '';
+}
+
+const positions: Compare = (_what, found) => {
+  const { positions: rules, foundPositions, numAxes } = found;
   if (rules.some(({ asGiven }) => asGiven)) return undefined;
+  const known = found.pairs.flatMap(({ turns, known }, j) => (turns && known ? [j] : []));
+  const turning = found.claimed(known);
   if (rules.length > 0) {
+    if (numAxes === 1 && found.turning(known).length < known.length) return undefined;
     const given = new Set(foundPositions.map((one) => one.given));
-    const used = rules[0]!.map(foundPositions[0]!.given, foundPositions[0]!.unit);
+    const all = new Set(foundPositions.map((one) => rules[0]!.map(one.given, one.unit)));
     // One position shows only its product with the frequencies.
+    if (given.size > 1 && all.size === 1)
+      return `All tokens rotate alike, as if at position ${[...all][0]} by the expected frequencies; expected is the position as given.`;
+    const first = rules[0]!.map(foundPositions[0]!.given, foundPositions[0]!.unit);
     const or =
-      given.size === 1 && used !== undefined && !given.has(0)
-        ? `, or every frequency is ${short(used / [...given][0]!)} times the expected one`
+      given.size === 1 && first !== undefined && !given.has(0)
+        ? `, or every frequency is ${short(first / [...given][0]!)} times the expected one`
         : '';
     return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}${or}; expected is the position as given.`;
   }
-  if (foundPositions.length === 0) return undefined;
-  const elsewhere = foundPositions.filter(
-    ({ given, intervals }) =>
-      intervals.length > 0 && !intervals.some(([low, high]) => given > low - 0.5 && given < high + 0.5),
-  );
-  const start = 'The angles are not proportional to the positions as given';
-  if (elsewhere.length === 0) return `${start}.`;
-  const shown = elsewhere.slice(0, 4).map(({ unit, given, intervals }) => {
-    const [low, high] = intervals[0]!;
-    const head = unit.head === undefined ? '' : ` head ${unit.head}`;
-    const at = intervals.length > 1 ? 'one of several' : short(Math.round((low + high) * 50) / 100);
-    return `batch ${unit.batch} token ${unit.seq}${head} at ${at} instead of ${given}`;
+  if (foundPositions.length === 0 || turning.length === 0) return undefined;
+  const elsewhere = foundPositions.flatMap(({ unit, given, intervals: [first, ...others] }) => {
+    if (!first || others.length > 0 || (given > first[0] - 0.5 && given < first[1] + 0.5)) return [];
+    const at = Math.round((first[0] + first[1]) * 50) / 100;
+    const isHere = (r: number): boolean => {
+      const { batch, seq, head } = found.place(r);
+      return batch === unit.batch && seq === unit.seq && (unit.head === undefined || head === unit.head);
+    };
+    const position = (r: number): number => (isHere(r) ? at : Number.NaN);
+    return found.all({ kind: 'turns', pairs: turning, position }) ? [{ unit, given, at }] : [];
   });
+  if (elsewhere.length === 0) return undefined;
+  const [ratio] = elsewhere.map(({ given, at }) => Number((at / given).toPrecision(4)));
+  const isFactor = ({ given, at }: { given: number; at: number }): boolean => Math.abs(at - ratio! * given) < 0.01 * at;
+  if (elsewhere.length === foundPositions.filter(({ given }) => given !== 0).length && elsewhere.every(isFactor))
+    return `It rotates by ${ratio} times the position, or every frequency is ${ratio} times the expected one; expected is the position as given.`;
+  const shown = elsewhere
+    .slice(0, 4)
+    .map(
+      ({ unit: { batch, seq, head }, given, at }) =>
+        `batch ${batch} token ${seq}${head === undefined ? '' : ` head ${head}`} at ${short(at)} instead of ${given}`,
+    );
   const units = foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens';
   const rest = elsewhere.length > 4 ? ', …' : '';
-  return `${start}; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
+  return `The angles are not proportional to the positions as given; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
 };
 
-const axes: Compare = ({ spec }, { pairs, numAxes }) => {
+const axes: Compare = ({ spec }, found) => {
+  const { pairs, numAxes } = found;
   if (numAxes < 2) return undefined;
   const { axisOfPair } = sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2);
-  const off = pairs.flatMap((pair, j) =>
+  const differ = pairs.flatMap((pair, j) =>
     pair.turns && j < axisOfPair.length && !pair.axes.includes(axisOfPair[j]!) ? [j] : [],
   );
+  const off = found.turning(differ);
   if (off.length === 0) return undefined;
   const name = (a: number): string => 'thwe'[a]!;
   const shown = off
@@ -328,9 +440,11 @@ const axes: Compare = ({ spec }, { pairs, numAxes }) => {
   return `${off.length} pairs are rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
 };
 
-const heads: Compare = (_what, { headsAgree, outcome }) => {
-  if (outcome === 'mirrored') return MIRRORED;
-  return headsAgree ? undefined : 'The heads of one token rotate by different angles.';
+const heads: Compare = (_what, found) => {
+  const seen = found.pairs.flatMap((pair, j) => (pair.seen ? [j] : []));
+  if (found.outcome === 'mirrored')
+    return found.all({ kind: 'lengths', pairs: found.claimed(seen) }) ? MIRRORED : undefined;
+  return found.headsAgree ? undefined : 'The heads of one token rotate by different angles.';
 };
 
 /** The comparisons, in the order in which differences are listed. */

@@ -1,16 +1,28 @@
 /** A diagnosis as lines of text. @module */
 import type { FloatDtype } from 'ropewalk';
-import { ranges, reading } from 'ropewalk/internal';
+import { refuse } from 'ropewalk/backend';
+import { type OptionNames, ranges, reading, readOptions } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
-import { BASES, type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
+import { type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
 import type { FoundPair, Identification } from '../fit/identification.js';
 import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
+import type { RowEntry } from '../match/wrong-rows.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
+import { BASES } from '../read/expected.js';
 import type { Diagnosis } from './diagnosis.js';
 import { isProven, MIRRORED, pairsTurning, scalingFactor, sentence, upwards, withoutPairs } from './differences.js';
+
+/** Options of {@link describeDiagnosis}. */
+export interface ReportOptions {
+  /** Every line, as long as it is. Default: at most 25 lines of at most 120 characters, without what the verdict explains. */
+  readonly all?: boolean;
+}
+
+const REPORT_OPTIONS: OptionNames<ReportOptions> = { all: true };
+const [MOST_LINES, WIDTH] = [25, 120];
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -18,35 +30,63 @@ import { isProven, MIRRORED, pairsTurning, scalingFactor, sentence, upwards, wit
  * @param diagnosis - from diagnose
  * @param from - what was expected, in words; undefined without an expectation
  */
-export function describeDiagnosis(diagnosis: Diagnosis, from?: string): string[] {
-  return reading('diagnosis', () => described(diagnosis, from));
+export function describeDiagnosis(diagnosis: Diagnosis, from?: string, options: ReportOptions = {}): string[] {
+  const { all = false } = readOptions(options, 'describeDiagnosis: options', REPORT_OPTIONS);
+  if (from !== undefined && typeof from !== 'string') refuse('RANGE', 'describeDiagnosis: from', 'a text', from);
+  return reading('diagnosis', () => {
+    const lines = described(diagnosis, from, all);
+    return all ? lines : shortened(lines.flatMap(folded));
+  });
 }
 
-function described(diagnosis: Diagnosis, from?: string): string[] {
+/** Breaks a line between words. The rest is indented by two more, or as far as the value of a row. */
+function folded(line: string): string[] {
+  if (line.length <= WIDTH) return [line];
+  const indent = ' '.repeat(/^ {2}[a-z]+ {2,}/.exec(line)?.[0].length ?? /^ */.exec(line)![0].length + 2);
+  const lines = [''];
+  for (const word of line.split(/(?<=\S) /)) {
+    const last = lines.at(-1)!;
+    const longer = last === '' ? word : `${last} ${word}`;
+    if (longer.length <= WIDTH || last.trim() === '') lines[lines.length - 1] = longer;
+    else lines.push(`${indent}${word}`);
+  }
+  return lines;
+}
+
+function shortened(lines: readonly string[]): string[] {
+  if (lines.length <= MOST_LINES) return [...lines];
+  const shown = lines.slice(0, MOST_LINES - 1);
+  return [...shown, `… ${lines.length - shown.length} more lines: --all prints them.`];
+}
+
+function described(diagnosis: Diagnosis, from: string | undefined, all: boolean): string[] {
   const { named, verdict } = diagnosis;
   const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
+  const { right, shown } = diagnosis.rowSummary ?? {};
   const partly = verdict === 'partly right';
-  const wrong = named.length > 0 || diagnosis.differences.length > 0;
-  const others = from === undefined ? 'rotated' : 'right';
-  const shows = partly ? `What the ${wrong ? 'wrong' : others} rows show` : 'What y shows';
-  const right = diagnosis.rowSummary?.right;
+  const inRows = shown ? ` in ${shown}` : '';
+  const shows =
+    partly && shown === undefined ? `What the ${from === undefined ? 'rotated' : 'right'} rows show` : 'What y shows';
+  const only = !all && (verdict === 'known bug' || onlyWrong(diagnosis));
+  // A verdict is not told again by its parts.
+  const isExplained = ['as expected', 'less precise', 'known bug', 'partly right'].includes(verdict);
   const sections: [string, string[]][] = [
-    [from === undefined ? 'Rotated' : 'Right', right ? [`${sentence(right)}.`] : []],
-    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', wrongPart(diagnosis)],
-    ['Different', partly ? [] : differences(diagnosis)],
+    [from === undefined ? 'Rotated' : 'Right', right && !only ? [`${sentence(right)}.`] : []],
+    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', only ? [] : wrongPart(diagnosis)],
+    [`Different${inRows}`, differences(diagnosis)],
     [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
-    [shows, findings(diagnosis)],
+    [`${shows}${inRows}`, isExplained && from !== undefined && !all ? [] : findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
   ];
   // A y that holds nothing shows nothing more than the headline says.
   const blank = ['zero', 'nan'].includes(diagnosis.found.outcome) ? reason(diagnosis.found) : undefined;
-  const shown = sections
+  const told = sections
     .map(([title, lines]) => [title, lines.filter((line) => line !== blank)] as const)
     .filter(([, lines]) => lines.length > 0);
   return [
     headline(diagnosis, from),
     ...layoutWords(diagnosis),
-    ...shown.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
+    ...told.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
   ];
 }
 
@@ -61,8 +101,9 @@ function layoutWords({ layout: { tried, otherwise }, verdict }: Diagnosis): stri
 }
 
 function headline(diagnosis: Diagnosis, from: string | undefined): string {
-  const meant = from === undefined ? '' : ` (${from})`;
-  const { verdict, named, found } = diagnosis;
+  const meant = from === undefined ? '' : ` (${from.slice(from.lastIndexOf('/') + 1)})`;
+  const { verdict, named, found, rowSummary } = diagnosis;
+  const inRows = rowSummary?.shown ? `, in ${rowSummary.shown}` : '';
   switch (verdict) {
     case 'as expected':
       return `AS EXPECTED${meant}: y is the rotation, rounded once to ${found.dtype}.`;
@@ -70,17 +111,24 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
       return `AS EXPECTED${meant}, computed less precisely: ${precision({ ...diagnosis, dtype: found.dtype })}.`;
     case 'known bug': {
       const ids = named.map(({ mutants }) => mutants.map(({ id }) => id).join(' and '));
-      if (ids.length > 1) return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}`;
-      return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}`;
+      const [wrong] = named[0]!.mutants;
+      if (ids.length === 1 && wrong!.parameters)
+        return `WRONG ${wrong!.parameters === 1 ? 'PARAMETER' : 'PARAMETERS'}${inRows}: ${wrong!.does}`;
+      if (ids.length > 1)
+        return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}${inRows}`;
+      return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}${inRows}`;
     }
     case 'different':
-      if (diagnosis.measured.length > 0) return `DIFFERENT from what is expected${meant}: ${diagnosis.measured[0]}`;
+      if (diagnosis.measured.length > 0)
+        return `DIFFERENT from what is expected${meant}${inRows}: ${diagnosis.measured[0]}`;
       if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
-      return `DIFFERENT from what is expected${meant}: ${triedWords(diagnosis)} gives y.`;
+      return `DIFFERENT from what is expected${meant}${inRows}: ${diagnosis.differences[0]!.words}`;
     case 'partly right': {
       const { wrongElements, elements } = diagnosis.rowSummary!;
       const share = `${wrongElements} of ${elements} elements of y`;
       if (from === undefined) return `A ROTATION IN PART: ${inShort(found)}; ${share} are no part of it.`;
+      const only = onlyWrong(diagnosis);
+      if (only) return `PARTLY RIGHT${meant}: ${only.where}: ${only.holds}; all else is right.`;
       return `PARTLY RIGHT${meant}: ${share} are wrong.`;
     }
     case 'rotation':
@@ -93,7 +141,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
         (found.outcome === 'unchanged' && diagnosis.tried.bugs === 0)
       )
         return `NOT UNDERSTOOD: ${reason(found)}`;
-      return `NOT UNDERSTOOD: y is not what is expected, ${triedWords(diagnosis)} gives it, and the measurements do not explain all of it.`;
+      return `NOT UNDERSTOOD: y is not what is expected${meant}, and no rotation that was found gives it.`;
   }
 }
 
@@ -117,6 +165,7 @@ function inShort({ layout, bases, law, formulas, pairs }: Identification): strin
 
 function reason(found: Identification): string {
   if (found.outcome === 'mirrored') return MIRRORED;
+  if (found.outcome === 'no rotation') return 'no rotation of pairs was found in y.';
   return withoutPairs(found) ?? 'pairs rotate, but not by one frequency times one position.';
 }
 
@@ -132,17 +181,28 @@ export function precision({
   return arithmeticWords(tier, dtype);
 }
 
-/** The contents of the wrong elements, and the differences of the rows whose contents are not known. */
-function wrongPart({ rowSummary, verdict, differences }: Diagnosis): string[] {
-  if (!rowSummary) return [];
-  const lines = rowSummary.wrong.map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
-  return verdict === 'partly right' ? [...lines, ...differences.map(({ words }) => `  ${words}`)] : lines;
+/** The wrong part, if it is one that is known; the first line says it. */
+function onlyWrong({ rowSummary, verdict }: Diagnosis): RowEntry | undefined {
+  const [only, ...others] = rowSummary?.wrong ?? [];
+  return verdict === 'partly right' && rowSummary?.right && others.length === 0 && only?.what !== 'unknown'
+    ? only
+    : undefined;
 }
 
-function differences({ verdict, differences, measured, worst }: Diagnosis): string[] {
-  if (measured.length > 0) return [...measured];
-  const lines = differences.map(({ words }) => words);
-  return worst && verdict !== 'less precise' ? [...lines, worstWords(worst)] : lines;
+function wrongPart({ rowSummary }: Diagnosis): string[] {
+  return (rowSummary?.wrong ?? []).map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
+}
+
+/** The differences that the first line does not say. */
+function differences(diagnosis: Diagnosis): string[] {
+  const { verdict, differences, measured, worst, tried, rowSummary } = diagnosis;
+  const said = verdict === 'different' ? 1 : 0;
+  if (measured.length > 0) return measured.slice(said);
+  const lines = differences.slice(said).map(({ words }) => words);
+  if (worst && rowSummary?.shown === undefined && verdict !== 'partly right' && verdict !== 'less precise')
+    lines.push(worstWords(worst));
+  if (tried.bugs > 0 && verdict !== 'partly right') lines.push(`${sentence(triedWords(diagnosis))} gives y.`);
+  return lines;
 }
 
 function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElement): string {
@@ -150,34 +210,38 @@ function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElem
   return `Largest difference: ${where}: y is ${short(y)}, expected ${short(expected)}.`;
 }
 
-function bugs({ named }: Diagnosis): string[] {
+function bugs({ named, verdict }: Diagnosis): string[] {
+  // The first line says all of one wrong parameter.
+  if (verdict === 'known bug' && named.length === 1 && named[0]!.mutants[0]!.parameters) return [];
   return named.flatMap(({ mutants }) =>
     mutants.flatMap(({ id, cause, does, threads }) => [
       `${id}: ${does}`,
-      `  cause ${cause}, ${CAUSES[cause]}; reported in ${threads.join(', ')}`,
+      `  cause ${cause}, ${CAUSES[cause]}${threads.length > 0 ? `; reported in ${threads.join(', ')}` : ''}`,
     ]),
   );
 }
 
-/** The findings that hold whatever the law of the angles is. */
-const BY_THEMSELVES = ['dimensions', 'pairing', 'heads', 'y'];
+function findings({ found, verdict, measured }: Diagnosis): string[] {
+  if (measured.length > 0) return []; // finer than what the pairs show
 
-function findings({ found, verdict }: Diagnosis): string[] {
   const { numAxes, outcome } = found;
-  const proven = isProven(found);
-  // The name of the bug is proven, but measurements that do not give y are not.
-  if (verdict === 'partly right' && !proven) return [];
-  if (verdict === 'known bug' && !proven && (found.layout || outcome === 'no rotation')) return [];
-  if (!found.layout) return verdict === 'not understood' || verdict === 'known bug' ? [reason(found)] : [];
+  // Measurements that do not give y are told as differences, as far as they are so in every row.
+  if (!isProven(found)) {
+    const told = outcome !== 'no rotation' && !found.layout && ['not understood', 'known bug'].includes(verdict);
+    return told ? [reason(found)] : [];
+  }
   const turning = found.pairs.filter((pair) => pair.turns);
+  const [rule] = found.positions;
+  const one = new Set(found.foundPositions.map(({ given, unit }) => rule?.map(given, unit))).size === 1;
   const told = (words: () => string): string => {
     if (turning.length === 0) return 'unknown: these positions show no frequency';
     if (!turning.some(({ known }) => known)) return 'unknown: these positions do not show the number of whole turns';
+    if (one && !found.positions[0]?.asGiven) return 'unknown: one position shows only its product with the frequencies';
     return words();
   };
   const rows: [string, string][] = [
     ['dimensions', dimensions(found)],
-    ['pairing', found.layouts.map(pairing).join(', or ')],
+    ['pairing', layoutsWords(found)],
     ['direction', told(() => direction(found))],
     ['base', told(() => base(found))],
     ['scaling', told(() => scaling(found))],
@@ -187,8 +251,7 @@ function findings({ found, verdict }: Diagnosis): string[] {
     ['heads', headsWords(found)],
     ['y', explained(found)],
   ];
-  const shown = proven ? rows : rows.filter(([key]) => BY_THEMSELVES.includes(key));
-  return shown.map(([key, value]) => `${key.padEnd(11)} ${value}`);
+  return rows.map(([key, value]) => `${key.padEnd(11)} ${value}`);
 }
 
 function dimensions(found: Identification): string {
@@ -198,7 +261,6 @@ function dimensions(found: Identification): string {
       new Set(layout!.pairs.flatMap(({ write }, j) => ((pairs[j]!.turns || pairs[j]!.seen) === turns ? write : []))),
   );
   const copied = new Set(geometry!.copied);
-  const proven = isProven(found);
   const words = (kind: DimKind, i: number): string => {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
@@ -209,11 +271,15 @@ function dimensions(found: Identification): string {
   const groups = new Map<string, number[]>();
   for (const [i, kind] of geometry!.dims.entries()) {
     const key = words(kind, i);
-    // The size of the noise is not known.
-    if (!proven && key.startsWith('rotate by')) continue;
     groups.set(key, [...(groups.get(key) ?? []), i]);
   }
   return [...groups].map(([key, dims]) => `${ranges(dims)} ${key}`).join('; ');
+}
+
+/** The layouts that the data cannot tell apart: three of them, and how many more. */
+function layoutsWords({ layouts }: Identification): string {
+  const more = layouts.length > 3 ? ` (and ${layouts.length - 3} more)` : '';
+  return `${layouts.slice(0, 3).map(pairing).join(', or ')}${more}`;
 }
 
 function pairing({ name, distance, pairs }: PairLayout): string {
@@ -233,9 +299,11 @@ function usualBases(bases: readonly FoundBase[]): FoundBase[] {
   return models.length > 0 ? models : bases.filter((one) => one.round);
 }
 
-function base({ bases, law, pairs, formulas }: Identification): string {
+function base({ bases, law, pairs, formulas, numAxes }: Identification): string {
   if (formulas.length > 0) return `none of the usual form: frequencies are ${formulas.join(' or ')}`;
-  if (!law) {
+  if (law && law.step < 0 && numAxes === 1)
+    return `none of the usual form: each frequency is ${short(Math.exp(-law.step))} times that of the pair before`;
+  if (!law || law.step < 0) {
     const all = pairs.filter((pair) => pair.turns && pair.known).map(({ frequency }) => Math.abs(frequency));
     return `no one base was found: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
   }
@@ -257,9 +325,10 @@ function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPai
   });
 }
 
-function scaling({ law, bases, pairs, formulas }: Identification): string {
+function scaling({ law, bases, pairs, formulas, numAxes }: Identification): string {
   if (formulas.length > 0) return 'see base';
   if (!law) return 'unknown: no one base was found';
+  if (law.step < 0) return numAxes === 1 ? 'see base' : 'unknown: no one base was found';
   const { scaling: found } = law;
   if (found.kind === 'none' || !isSharp(found)) {
     const clear = pairs.findIndex(
@@ -277,6 +346,8 @@ function scaling({ law, bases, pairs, formulas }: Identification): string {
   switch (found.kind) {
     case 'linear': {
       const unit = factorWords(1 / found.factor, found.factorError);
+      if (found.factor < 0.5 && !unit)
+        return `none: every frequency is ${short(1 / found.factor)} times that of this base`;
       return `linear, ${factor}${unit ? `: frequencies × ${unit}` : ''}`;
     }
     case 'llama3':
@@ -311,7 +382,8 @@ function axes({ axes: rules, pairs }: Identification): string {
   return `by pair ${pairs.map((pair) => (pair.axes.length === 1 ? 'thwe'[pair.axes[0]!] : '·')).join('')}`;
 }
 
-function explained({ explains, dtype, expected }: Identification): string {
+function explained({ explains, dtype, expected, gains }: Identification): string {
+  if (gains) return 'is explained within noise';
   if (!explains || !expected) return 'is not explained within rounding by these values alone';
   const what = {
     stored: `rounding to ${dtype}`,
@@ -323,7 +395,7 @@ function explained({ explains, dtype, expected }: Identification): string {
 }
 
 function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): string[] {
-  const lines = verdict === 'as expected' || verdict === 'known bug' ? [] : [...found.open];
+  const lines = verdict === 'as expected' || verdict === 'known bug' || !isProven(found) ? [] : [...found.open];
   if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
     lines.push('No input that was tried tells these bugs apart: for this model they are the same.');

@@ -181,7 +181,7 @@ function pairErrors({ call, asked }: MemberScene): { share: number; turn: number
   });
 }
 
-const fine = ({ call }: MemberScene): number => 64 * UNIT_ROUNDOFF[call.dtype];
+const fine = ({ call }: MemberScene): number => 64 * Math.max(UNIT_ROUNDOFF[call.dtype], UNIT_ROUNDOFF.f32);
 
 const farPairs = (pairs: string, rest: string | undefined, scene: MemberScene): string | undefined => {
   const errors = pairErrors(scene);

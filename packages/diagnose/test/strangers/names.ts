@@ -194,6 +194,11 @@ export const NAMES: Readonly<Record<string, readonly string[]>> = {
   'positions-f16-in-f16': ids('position-in-f16'),
   'sines-table': ids('sine-from-table'),
   'sines-table-bf16': ids('sine-from-table'),
+  'llama3-smooth-reversed': ids('llama3-smooth-reversed'),
+  'yarn-magnitude-log10': ids('magnitude-by-log10'),
+  'longrope-shifted': ids('longrope-factors-one-pair-on'),
+  'only-the-first-member': ids('second-members-not-written'),
+  'table-of-halves': ids('table-of-halves-for-interleaved'),
   'sines-taylor': ids('sine-polynomial-too-short'),
   'sines-taylor-16': ids('sine-polynomial-too-short'),
 

@@ -4,7 +4,7 @@ import { roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { f64Tensor } from '../../../../test/support/tensors.js';
 import { type Diagnosis, describeDiagnosis, diagnose } from '../../src/index.js';
 import { type Call, callFor, exact, rotationOf, type Stranger } from './kernel.js';
-import { type Judged, judgeLines } from './truth.js';
+import { isParameter, type Judged, judgeLines } from './truth.js';
 
 /** The marks of a diagnosis, the best first. */
 export const MARKS = ['right', 'named', 'described', 'vague', 'untrue', 'wrong name', 'passed', 'accused'] as const;
@@ -43,7 +43,7 @@ export function scoreOf(stranger: Stranger): Scored {
     },
     expected,
   );
-  const lines = describeDiagnosis(diagnosis, expected && 'config.json');
+  const lines = describeDiagnosis(diagnosis, expected && 'config.json', { all: true });
   const seconds = (performance.now() - started) / 1000;
   const truth = stranger.truth(call);
   const asked = rotationOf(call.spec);
@@ -56,7 +56,7 @@ export function scoreOf(stranger: Stranger): Scored {
     dtype: stranger.dtype,
   });
   const untrue = judged.filter((one) => one.untrue !== undefined);
-  return { stranger, mark: markOf(stranger, truth, diagnosis, judged), untrue, lines, seconds };
+  return { stranger, mark: markOf(stranger, call, diagnosis, judged), untrue, lines, seconds };
 }
 
 function positionsOf({ positions, axes, batch, seq }: Call): Tensor {
@@ -67,24 +67,27 @@ function positionsOf({ positions, axes, batch, seq }: Call): Tensor {
 /** Whether a stranger's kernel gives what was asked for. */
 export const isRight = ({ cause }: Stranger): boolean => cause === 0 || cause === 7;
 
-function markOf(
-  stranger: Stranger,
-  { names = [], wrong, describes = [] }: ReturnType<Stranger['truth']>,
-  { verdict, named }: Diagnosis,
-  judged: readonly Judged[],
-): Mark {
+function markOf(stranger: Stranger, call: Call, { verdict, named }: Diagnosis, judged: readonly Judged[]): Mark {
+  const truth = stranger.truth(call);
+  const { names = [], isName: own, wrong, describes = [] } = truth;
   const untrue = judged.some((one) => one.untrue !== undefined);
   const passed = verdict === 'as expected' || verdict === 'less precise' || verdict === 'rotation';
   if (isRight(stranger)) return !passed ? 'accused' : untrue ? 'untrue' : 'right';
   // A pair of bugs is right when both are; of several that cannot be told apart, one must be.
-  const isName = (id: string): boolean => names.includes(id) || id.split('+').every((one) => names.includes(one));
+  const isName = (id: string): boolean =>
+    isParameter(id, call, truth) ||
+    (!id.includes('=') && (own?.(id) ?? false)) ||
+    names.includes(id) ||
+    id.split('+').every((one) => names.includes(one));
   const rightName = named.some(({ id }) => isName(id));
   if (verdict === 'known bug') return !rightName ? 'wrong name' : untrue ? 'untrue' : 'named';
   if (verdict === 'less precise' && rightName) return untrue ? 'untrue' : 'named';
   if (passed && stranger.expect !== false) return 'passed';
   if (untrue) return 'untrue';
   const described = judged.some(
-    ({ line, about }) => about.some((one) => wrong.includes(one)) || describes.some((of) => of.test(line)),
+    ({ line, about }) =>
+      about.some((one) => wrong.includes(one)) ||
+      describes.some((of) => of.test(line.replace(/^DIFFERENT from .*?: /, ''))),
   );
   return described || verdict === 'rotation' ? 'described' : 'vague';
 }

@@ -62,9 +62,10 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
   const shown = new Map<string, string>();
   const judged: Judged[] = [];
   let section = '';
+  let rows: string | undefined;
   const apart = lines.includes('Wrong') || lines.includes('Not rotated');
   // The open questions are about the rows that were shown.
-  const spoken = lines.find((line) => /^What the (right|wrong) rows show$/.test(line));
+  const spoken = lines.find((line) => /^What (?:the right rows show|y shows in .*)$/.test(line));
   for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
   for (const [n, line] of lines.entries()) {
     if (line === '') continue;
@@ -73,27 +74,33 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
       continue;
     }
     if (n > 0 && !line.startsWith(' ')) {
-      section = line;
+      const [, name, named] = /^(Different|What y shows)(?: in (.*))?$/.exec(line) ?? [undefined, line];
+      section = name!;
+      rows = named;
       if (!(section in SECTIONS)) judged.push({ line, untrue: 'a section that the checker does not know', about: [] });
       continue;
     }
     const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
-    const scene = ofRows({ ...of, shown, section, apart }, spoken);
+    const first = n === 0 ? /^DIFFERENT from what is expected(?: \([^)]*\))?, in (.*?): /.exec(line)?.[1] : rows;
+    const open = section === 'This input leaves open' ? / shows in (.*)$/.exec(spoken ?? '')?.[1] : first;
+    const scene = ofRows({ ...of, shown, section, apart }, open, spoken);
     judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, scene));
   }
   return judged;
 }
 
 /** A scene of the rows only that a section speaks of. */
-function ofRows(scene: Scene, spoken: string | undefined): Scene {
+function ofRows(scene: Scene, words: string | undefined, spoken: string | undefined): Scene {
   const { section, truth, asked } = scene;
-  if (spoken === undefined || ![spoken, 'This input leaves open', 'Wrong'].includes(section)) return scene;
-  const right = new Set(everyRowOf(scene).flatMap((at) => (isRightRow(scene, at) ? [headOf(scene, at)] : [])));
-  const isSpoken = (at: RowAt): boolean => right.has(headOf(scene, at)) === (spoken === 'What the right rows show');
-  // Lines of "Wrong" itself are of all rows; only the differences under them are not.
-  return spoken === 'What the right rows show'
-    ? { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isSpoken(at) } }
-    : { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isSpoken(at) } };
+  if (words !== undefined) {
+    const named = rowsNamed(words, scene);
+    const set = new Set(named?.map((at) => headOf(scene, at)));
+    return named
+      ? { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !set.has(headOf(scene, at)) } }
+      : scene;
+  }
+  if (spoken !== 'What the right rows show' || ![spoken, 'This input leaves open'].includes(section)) return scene;
+  return { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isRightRow(scene, at) } };
 }
 
 const isRightRow = (scene: Scene, at: RowAt): boolean => rowFar(rightRow(scene, at), scene, at) <= 1;
@@ -104,9 +111,10 @@ function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
     const parts = form.of.exec(line);
     return parts ? [{ form, parts }] : [];
   });
-  // An indented line is a difference of rows that are told apart.
-  const inner = line.startsWith('  ') ? judgeLine(line.slice(2), DIFFERENT, scene).about : [];
-  const about = [...matches.flatMap(({ form }) => (form.about ? [form.about] : [])), ...inner];
+  // The first line may say a difference.
+  const inner = /^DIFFERENT from .*?: (\S.*)$/.exec(line)?.[1];
+  const about = matches.flatMap(({ form }) => (form.about ? [form.about] : []));
+  if (inner !== undefined) about.push(...judgeLine(inner, DIFFERENT, scene).about);
   if (truth.true?.some((of) => of.test(line))) return { line, untrue: undefined, about };
   if (truth.untrue?.some((of) => of.test(line))) return { line, untrue: 'said by hand to be untrue', about };
   if (matches.length === 0) return { line, untrue: 'a form that the checker does not know', about };
@@ -117,6 +125,36 @@ function judgeLine(line: string, forms: readonly Form[], scene: Scene): Judged {
 // Helpers
 
 const isRight = ({ stranger }: Scene): boolean => stranger.cause === 0 || stranger.cause === 7;
+
+/** Whether a parameter that is said to be wrong, `base=500000`, gives the frequencies of a kernel. */
+export function isParameter(id: string, call: Call, { rotation, precision }: Truth): boolean {
+  const { spec } = call;
+  if (!id.includes('=') || !rotation) return false;
+  const [, moved, size] = /^positions\.(\w+)=(\d+)$/.exec(id) ?? [];
+  if (moved)
+    return Array.from({ length: call.batch * call.seq * call.heads }, (_what, r): RowAt => {
+      const token = Math.floor(r / call.heads);
+      return { batch: Math.floor(token / call.seq), seq: token % call.seq, head: r % call.heads };
+    }).every((at) => {
+      const given = call.position(at.batch, at.seq, 0);
+      const n = Number(size);
+      const first = call.position(at.batch, at.seq - (at.seq % n), 0);
+      const said = moved === 'at_most' ? Math.min(given, n) : moved === 'modulo' ? given % n : given - first;
+      return rotation.position(given, at) === said;
+    });
+  const other: Record<string, unknown> = { ...spec };
+  for (const part of id.split(',')) {
+    const [, kind, name, value] = /^(?:(\w+)\.)?(\w+)=(\w+)$/.exec(part)!;
+    const key = name!.replace(/_(\w)/g, (_what, letter: string) => letter.toUpperCase());
+    if (part === 'scaling=none') other.scaling = undefined;
+    else if (kind) other.scaling = { ...(spec.scaling?.kind === kind ? spec.scaling : { kind }), [key]: Number(value) };
+    else other[key] = Number(value);
+  }
+  const { frequency, gain } = rotationOf(other as unknown as Call['spec']);
+  const near = (a: number, b: number): boolean => Math.abs(a - b) <= (precision ? 1e-2 : 1e-5) * Math.abs(b);
+  const gains = typeof rotation.gain !== 'number' || typeof gain !== 'number' || near(rotation.gain, gain);
+  return gains && frequency.every((f, j) => near(rotation.frequency[j]!, f));
+}
 
 /** `0-3, 7` as numbers. */
 function listed(ranges: string): number[] {
@@ -165,9 +203,9 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
 const unseen = ({ dtype, shown }: Scene): number =>
   64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
 
-/** Whether the kernel's pairs turn by more than rounding at some position. */
+/** Whether the kernel's pairs turn by more than a diagnosis may call noise, at some position. */
 const visible = (scene: Scene, rotation: Rotation): boolean[] =>
-  rotation.frequency.map((_f, j) => turns(scene, rotation, j) > UNIT_ROUNDOFF[scene.dtype]);
+  rotation.frequency.map((_f, j) => turns(scene, rotation, j) > unseen(scene));
 
 // "What y shows"
 
@@ -238,12 +276,17 @@ const direction = needsRotation(([text], _scene, rotation) => {
 });
 
 /** The frequencies that the rows "base" and "scaling" describe, one list for each reading. */
-function saidFrequencies(base: string, scaling: string, count: number): { frequency: number[]; error: number[] }[] {
+function saidFrequencies(
+  base: string,
+  scaling: string,
+  count: number,
+  restart = count,
+): { frequency: number[]; error: number[] }[] {
   const readings = [
     ...base.matchAll(new RegExp(`${NUMBER} if exponents are over (\\d+) \\(± ${NUMBER} relative\\)`, 'g')),
   ];
   return readings.map(([, b, over, error]) => {
-    const frequency = Array.from({ length: count }, (_what, j) => Number(b) ** ((-2 * j) / Number(over)));
+    const frequency = Array.from({ length: count }, (_what, j) => Number(b) ** ((-2 * (j % restart)) / Number(over)));
     return {
       frequency: frequency.map((f, j) => scaledBy(scaling, f, j)),
       error: frequency.map((_f, j) => ((2 * j) / Number(over)) * 4 * Number(error)),
@@ -252,6 +295,8 @@ function saidFrequencies(base: string, scaling: string, count: number): { freque
 }
 
 function scaledBy(scaling: string, f: number, j: number): number {
+  const faster = new RegExp(`^none: every frequency is ${NUMBER} times that of this base$`).exec(scaling);
+  if (faster) return f * Number(faster[1]);
   const linear = new RegExp(`^linear, factor ${NUMBER}${BOUND}(?:: frequencies × .*)?$`).exec(scaling);
   if (linear) return f / Number(linear[1]);
   const llama3 = new RegExp(
@@ -320,6 +365,10 @@ const base = needsRotation(([text], scene, rotation) => {
   const size = rotation.frequency.map(Math.abs);
   const formulas = /^none of the usual form: frequencies are (.*)$/.exec(text!);
   if (formulas) return formulasAre(formulas[1]!.split(' or '), scene, rotation);
+  const rising = new RegExp(`^none of the usual form: each frequency is ${NUMBER} times that of the pair before$`);
+  const times = rising.exec(text!)?.[1];
+  if (times !== undefined)
+    return size.slice(1).every((f, j) => near(f / size[j]!, Number(times), 1e-3)) ? undefined : 'it is not';
   const none = new RegExp(
     `^no one base(?: was found)?: frequencies from ${NUMBER} to ${NUMBER} radians a position$`,
   ).exec(text!);
@@ -340,9 +389,14 @@ const base = needsRotation(([text], scene, rotation) => {
   const spoken = Number(
     /^none is seen up to pair (\d+);/.exec(scaled)?.[1] ?? (/^unknown/.test(scaled) ? 1 : Infinity),
   );
-  const readings = saidFrequencies(text!, scaled, size.length);
+  // A vision tower starts again at each section.
+  const restart = scene.call.spec.axes?.rule === 'vision' ? size.length / 2 : size.length;
+  const readings = saidFrequencies(text!, scaled, size.length, restart);
   if (readings.length === 0) return `"${text}" is not understood`;
-  for (const { frequency, error } of readings) {
+  const again = restart < size.length ? saidFrequencies(text!, scaled, size.length) : [];
+  for (const [n, { frequency: restarted, error }] of readings.entries()) {
+    const plain = again[n]?.frequency;
+    const frequency = plain && near(plain[restart]!, size[restart]!, 0.01) ? plain : restarted;
     const bad = size.findIndex(
       (f, j) => f > 0 && j <= spoken && !near(frequency[j]!, f, error[j]! + 2e-3 + loose(rotation)),
     );
@@ -362,7 +416,7 @@ const scaling = needsRotation(([text], scene, rotation) => {
     return off ? 'those pairs are scaled' : undefined;
   }
   // Read together with the base.
-  if (/^(none$|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
+  if (/^(none$|none: every|linear,|llama3,|YaRN,)/.test(text!)) return base([scene.shown.get('base') ?? ''], scene);
   return `"${text}" is not understood`;
 });
 
@@ -402,10 +456,10 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
           seq,
     ],
     [
-      /^the index of the token in its sequence \+ 1$/,
-      () =>
+      /^the index of the token in its sequence \+ (\d+)$/,
+      (from) =>
         (_p, { seq }) =>
-          seq + 1,
+          seq + from,
     ],
     [
       /^the index of the token counted on through the batch$/,
@@ -513,6 +567,7 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
         },
     ],
     [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
+    [/^([\d.]+) times the position$/, (n) => (p) => n * p],
     [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
     [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
     [/^(-?\d+) for every token$/, (n) => () => n],
@@ -574,7 +629,7 @@ const heads = needsRotation(([text], scene, rotation) => {
   if (text === 'there is only one') return scene.call.heads === 1 ? undefined : 'there are several';
   if (/^(all|the \d+ that were measured, of \d+,) rotate alike$/.test(text!))
     return headsDiffer(scene, rotation) || (!scene.apart && someHeadsOnly(scene)) ? 'they do not' : undefined;
-  return headsDiffer(scene, rotation) ? undefined : 'they rotate alike';
+  return headsDiffer(scene, rotation) || someHeadsOnly(scene) ? undefined : 'they rotate alike';
 });
 
 const axes = needsRotation(([text], scene, rotation) => {
@@ -638,28 +693,11 @@ const REASONS: Form[] = [
     }),
   ),
   {
-    of: /^In y, no two dimensions of a head keep their joint length, as the members of a rotated pair do\.$/,
-    about: 'pairing',
-    check: (_parts, { truth }) => (truth.rotation && loose(truth.rotation) < 1 ? 'pairs keep their length' : undefined),
-  },
-  {
-    of: /^Pairs are mirrored, not only rotated: one of the four products has the wrong sign\.$/,
+    of: /^Pairs are mirrored, not only rotated: one member has the opposite sign\.$/,
     about: 'direction',
     check: () => 'it does not mirror',
   },
-  {
-    of: /^In y, dimensions (.*) keep their joint length with no other dimension; dimensions (.*) do\.$/,
-    about: 'pairing',
-    check: needsRotation(([lonely], _scene, rotation) => {
-      const paired = rotation.pairs.flatMap(({ write }) => [...write]);
-      return listed(lonely!).some((i) => paired.includes(i)) && loose(rotation) < 1 ? 'they do' : undefined;
-    }),
-  },
-  {
-    of: /^In y, the pairs of dimensions that keep their joint length are of no one layout\.$/,
-    about: 'pairing',
-    check: (_parts, { truth }) => (truth.rotation ? 'they are of one' : undefined),
-  },
+  { of: /^no rotation of pairs was found in y\.$/, check: fine },
   {
     of: /^pairs rotate, but not by one frequency times one position\.$/,
     about: 'frequencies',
@@ -683,6 +721,18 @@ const FINDINGS: Form[] = [
 
 // "Different"
 
+/** Whether pair j turns by the angle that was asked for, in every row. */
+function hasExpectedAngles(scene: Scene, rotation: Rotation, j: number): boolean {
+  const { call, asked } = scene;
+  const off = [...rowsOf(scene)].map((at) => {
+    const axis = rotation.axisOfPair?.[j] ?? 0;
+    const real = rotation.position(call.position(at.batch, at.seq, axis), at) * rotation.frequency[j]!;
+    const turn = real - call.position(at.batch, at.seq, asked.axisOfPair?.[j] ?? 0) * asked.frequency[j]!;
+    return Math.abs(turn - 2 * Math.PI * Math.round(turn / (2 * Math.PI)));
+  });
+  return loose(rotation) === 0 && off.every((one) => one < 1e-9);
+}
+
 const frequencyWords: Check = ([text], scene) => {
   const { rotation } = scene.truth;
   if (!rotation) return 'this y is no rotation of pairs';
@@ -693,12 +743,17 @@ const frequencyWords: Check = ([text], scene) => {
       `^[Tt]he frequency of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
     ).exec(part);
     const differ = new RegExp(
-      `^The frequenc(?:ies|y) of pairs? (.*) differs?(?:, by factors from ${NUMBER} to ${NUMBER}(?:, of pairs? (.*))?)?$`,
+      `^[Tt]he frequenc(?:ies|y) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
     const still = /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by less than the noise)?$/.exec(part);
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
-    const law = /^they (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
-    const aliased = /^[Tt]he angles of pairs? (.*) are not those of the expected frequencies$/.exec(part);
+    const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
+    const moved =
+      /^(?:[Tt]he pairs have the expected frequencies in (reverse) order|[Pp]air j has the expected frequency of pair j (mod|− j mod) (\d+))$/.exec(
+        part,
+      );
+    const law = /^[Tt]he frequencies (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
+    const aliased = /^[Tt]he angles of pairs? (.*) are not the expected ones$/.exec(part);
     if (times) {
       const pairs = times[2] === undefined ? asked.map((_f, j) => j) : listed(times[2]);
       const bad = pairs.find((j) => !near(ratio(j), Number(times[3]), 1e-3 + loose(rotation)));
@@ -713,13 +768,13 @@ const frequencyWords: Check = ([text], scene) => {
       if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
       if (differ[2] === undefined) continue;
       const all = (differ[4] === undefined ? pairs : listed(differ[4])).map(ratio);
-      const [low, high] = [Number(differ[2]), Number(differ[3])];
+      const [low, high] = [Number(differ[2]), Number(differ[3] ?? differ[2])];
       const off = 1.02 + loose(rotation);
       if (low < Math.min(...all) / off || high > Math.max(...all) * off)
         return `factors are ${Math.min(...all)} to ${Math.max(...all)}`;
     } else if (aliased) {
-      const same = listed(aliased[1]!).find((j) => near(ratio(j), 1, 1e-7));
-      if (same !== undefined && loose(rotation) === 0) return `pair ${same} has the expected frequency`;
+      const same = listed(aliased[1]!).find((j) => hasExpectedAngles(scene, rotation, j));
+      if (same !== undefined) return `pair ${same} has the expected angles`;
     } else if (part === 'these positions do not show how many whole turns they made') {
       // an honest gap
     } else if (still) {
@@ -728,6 +783,19 @@ const frequencyWords: Check = ([text], scene) => {
       if (bad !== undefined) return `pair ${bad} rotates`;
     } else if (more) {
       if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
+    } else if (rising) {
+      const size = rotation.frequency.map(Math.abs);
+      const bad = size.slice(1).findIndex((f, j) => !near(f / size[j]!, Number(rising[1]), 1e-3));
+      if (bad >= 0) return `pair ${bad + 1} is not`;
+    } else if (moved) {
+      const from = (j: number): number => {
+        if (moved[1]) return asked.length - 1 - j;
+        return moved[2] === 'mod' ? j % Number(moved[3]) : j - (j % Number(moved[3]));
+      };
+      const bad = asked.findIndex(
+        (_f, j) => !near(Math.abs(rotation.frequency[j]!), asked[from(j)]!, 1e-3 + loose(rotation)),
+      );
+      if (bad >= 0) return `pair ${bad} has not`;
     } else if (law) {
       const why = lawIs(law[1]!, scene, rotation);
       if (why !== undefined) return why;
@@ -838,10 +906,11 @@ function meanFactor(scene: Scene, pairs: readonly number[] | undefined, token: n
   return all.reduce((sum, [above, below]) => sum + above / below, 0) / all.length;
 }
 
-/** `pairs 3-8`, `pair 4` or `token 5 of y`. */
-function placeOf(words: string): { pairs?: number[]; token?: number } {
-  const token = /^token (\d+) of y$/.exec(words);
-  return token ? { token: Number(token[1]) } : { pairs: listed(words.replace(/^pairs? /, '')) };
+/** `pairs 3-8`, `pair 4`, `token 5 of y` or `token 5 of batch 1`. */
+function placeOf(words: string, { call }: Scene): { pairs?: number[]; token?: number } {
+  const token = /^token (\d+) of (?:y|batch (\d+))$/.exec(words);
+  if (!token) return { pairs: listed(words.replace(/^pairs? /, '')) };
+  return { token: Number(token[2] ?? 0) * call.seq + Number(token[1]) };
 }
 
 /** Whether a factor of frequencies is one that these pairs have. */
@@ -923,7 +992,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
     new RegExp(`^The results of (.*) are ${OFF} times as large as expected, in the mean\\.$`),
     ['magnitude', 'precision'],
     ([where, value, error], scene) => {
-      const { pairs, token } = placeOf(where!);
+      const { pairs, token } = placeOf(where!, scene);
       const real = meanFactor(scene, pairs, token);
       return Math.abs(real - Number(value)) <= 2 * Number(error) + 1e-6 ? undefined : `${real} times`;
     },
@@ -933,7 +1002,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
     ['frequencies', 'positions', 'precision'],
     needsRotation(([where, value, error], scene, rotation) => {
       if (!asGiven(scene, rotation)) return undefined; // then a mean of angles is no frequency's
-      return isRatio(Number(value), Number(error), placeOf(where!).pairs, scene, rotation);
+      return isRatio(Number(value), Number(error), placeOf(where!, scene).pairs, scene, rotation);
     }),
   ],
   [
@@ -953,6 +1022,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
 ];
 
 const DIFFERENT: Form[] = [
+  { of: /^None of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives y\.$/, check: fine },
   ...MEASURED.flatMap(([of, aspects, check]) => aspects.map((about): Form => ({ of, about, check }))),
   ...REASONS,
   {
@@ -1000,13 +1070,13 @@ const DIFFERENT: Form[] = [
     check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
   {
     of: new RegExp(
-      `^Pairs become ${NUMBER} times as long(, the square of the expected factor)?; expected is ${NUMBER}\\.$`,
+      `^Pairs become ${NUMBER} times as long(, the square of the expected factor|, which is [^;]*)?; expected is ${NUMBER}\\.$`,
     ),
     about: 'magnitude',
     check: needsRotation(([times, square, wanted], scene, rotation) => {
@@ -1014,7 +1084,9 @@ const DIFFERENT: Form[] = [
       if (!gainIs(Number(times), scene, rotation)) return `it is ${rotation.gain}`;
       if (gainIs(asked, scene, rotation) && typeof rotation.gain === 'number') return 'the magnitude is as expected';
       if (!near(Number(wanted), asked, 1e-6)) return `expected is ${asked}`;
-      return square && !near(Number(times), asked ** 2, 2e-3) ? 'not the square' : undefined;
+      return square?.startsWith(', the square') && !near(Number(times), asked ** 2, 2e-3)
+        ? 'not the square'
+        : undefined;
     }),
   },
   {
@@ -1028,11 +1100,26 @@ const DIFFERENT: Form[] = [
     check: ([ranges], scene) => dimensions([`${ranges} are scaled`], scene),
   },
   {
-    of: /^It rotates by (.*?)(?:, or every frequency is [-\d.e+]+ times the expected one)?; expected is the position as given\.$/,
+    of: /^It rotates by (.*?)(?:, or every frequency is ([-\d.e+]+) times the expected one)?; expected is the position as given\.$/,
     about: 'positions',
-    check: needsRotation(([rules], scene, rotation) =>
-      asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation),
-    ),
+    check: needsRotation(([rules, times], scene, rotation) => {
+      // At one position, a factor of all frequencies is the other reading.
+      const { frequency } = scene.asked;
+      if (times !== undefined && rotation.frequency.every((f, j) => near(f, Number(times) * frequency[j]!, 1e-3)))
+        return undefined;
+      return asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation);
+    }),
+  },
+  {
+    of: /^All tokens rotate alike, as if at position (-?\d+) by the expected frequencies; expected is the position as given\.$/,
+    about: 'positions',
+    check: needsRotation(([p], scene, { frequency, position }) => {
+      const used = [...rowsOf(scene)].map((at) => position(scene.call.position(at.batch, at.seq), at));
+      const off = frequency.findIndex(
+        (f, j) => !used.every((one) => near(one * f, Number(p) * scene.asked.frequency[j]!, 1e-5)),
+      );
+      return off < 0 ? undefined : `pair ${off} does not`;
+    }),
   },
   {
     of: /^The angles are not proportional to the positions as given(?:; (\d+) of \d+ (?:tokens|heads) rotate as if at other positions: (.*))?\.$/,
@@ -1068,7 +1155,9 @@ const DIFFERENT: Form[] = [
   {
     of: /^The heads of one token rotate by different angles\.$/,
     about: 'heads',
-    check: needsRotation((_parts, scene, rotation) => (headsDiffer(scene, rotation) ? undefined : 'they rotate alike')),
+    check: needsRotation((_parts, scene, rotation) =>
+      headsDiffer(scene, rotation) || someHeadsOnly(scene) ? undefined : 'they rotate alike',
+    ),
   },
   {
     of: new RegExp(
@@ -1080,6 +1169,9 @@ const DIFFERENT: Form[] = [
       const y = Number(parts[5]);
       if (!(near(y, call.y[n]!, 1e-6) || Object.is(y, call.y[n]!))) return `y is ${call.y[n]}`;
       const slack = 4 * UNIT_ROUNDOFF[dtype] + 1e-6;
+      const off = Math.abs(call.y[n]! - right[n]!);
+      const more = right.some((value, m) => Math.abs(call.y[m]! - value) > (1 + 1e-6) * off + 1e-9);
+      if (more && !Number.isNaN(off)) return 'another difference is larger';
       return Math.abs(Number(parts[6]!) - right[n]!) <= slack * (1 + Math.abs(right[n]!))
         ? undefined
         : `expected is ${right[n]}`;
@@ -1091,14 +1183,17 @@ const DIFFERENT: Form[] = [
 
 const HEADLINES: Form[] = [
   {
-    // The same sentence is the first under "Different".
-    of: /^DIFFERENT from what is expected(?: \([^)]*\))?: ((?:The|Every|Results|Dimensions?|Each|y) .*\.)$/,
-    check: ([sentence], scene) =>
-      MEASURED.some(([of]) => of.test(sentence!)) ? undefined : judgeLine(sentence!, DIFFERENT, scene).untrue,
+    // The first sentence is not said again.
+    of: /^DIFFERENT from what is expected(?: \([^)]*\))?(?:, in .*?)?: (\S.*\.)$/,
+    check: ([sentence], scene) => judgeLine(sentence!, DIFFERENT, scene).untrue,
   },
   {
     of: /^PARTLY RIGHT(?: \([^)]*\))?: (\d+) of (\d+) elements of y are wrong\.$/,
     check: (parts, scene) => (isRight(scene) ? 'it is as expected' : wrongCount(parts.map(Number), scene)),
+  },
+  {
+    of: /^PARTLY RIGHT(?: \([^)]*\))?: (.*?): (.*); all else is right\.$/,
+    check: ([where, holds], scene) => wrongRows([`${where![0]!.toUpperCase()}${where!.slice(1)}`, holds!], scene),
   },
   { of: /^A ROTATION IN PART: .*; \d+ of \d+ elements of y are no part of it\.$/, check: fine },
   {
@@ -1114,9 +1209,12 @@ const HEADLINES: Form[] = [
       return precision?.test(how!) ? undefined : `its precision: ${precision ?? 'nothing is less precise'}`;
     },
   },
-  { of: /^(?:KNOWN BUG|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart): /, check: fine }, // judged as a name
   {
-    of: /^(?:DIFFERENT from what is expected(?: \([^)]*\))?|NOT UNDERSTOOD: y is not what is expected,) ?:? ?none of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives (?:y|it, and the measurements do not explain all of it)\.$/,
+    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
+    check: fine,
+  }, // judged as a name
+  {
+    of: /^NOT UNDERSTOOD: y is not what is expected(?: \([^)]*\))?, and no rotation that was found gives it\.$/,
     check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
   },
   {
@@ -1135,15 +1233,21 @@ const HEADLINES: Form[] = [
 
 const BUGS: Form[] = [
   { of: /^[a-z0-9-]+: .*\.$/, check: fine },
+  {
+    of: /^([\w.]+=\S+): .*\.$/,
+    check: ([id], { call, truth }) => (isParameter(id!, call, truth) ? undefined : 'it does not use this'),
+  },
+  { of: /^ {2}cause [A-Z], [a-z, ]*$/, check: fine },
   { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
 ];
 
 const OPEN: Form[] = [
   { of: /^The pairing: (.*) give the same lengths\.$/, check: fine },
   { of: /^Dimensions [\d, ]+: x is 0 there in every row\.$/, check: fine },
+  // Which tokens are measured is not said.
   {
-    of: /^Whether frequencies or positions differ: there is only one position, which shows only their product\.$/,
-    check: (_parts, { call }) => (new Set(call.positions).size === 1 ? undefined : 'there are several'),
+    of: /^Whether frequencies or positions differ: the tokens that were measured have one position, which shows only their product\.$/,
+    check: fine,
   },
   // How many depends on the noise; whatever is said to be unknown may be.
   {
@@ -1364,6 +1468,15 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
+  const factor = /^the right result × (.*)$/.exec(words)?.[1];
+  if (factor !== undefined) return (at) => rightRow(scene, at).map((value) => value * Number(factor));
+  if (/^the right result times a factor of each row, such as .*$/.test(words))
+    return (at) => {
+      const right = rightRow(scene, at);
+      const from = call.at(at.batch, at.seq, at.head);
+      const largest = right.reduce((most, value, i) => (Math.abs(value) > Math.abs(right[most]!) ? i : most), 0);
+      return right.map((value) => (value * call.y[from + largest]!) / right[largest]!);
+    };
   const kinds: [RegExp, (at: RowAt, other: RowAt) => Float64Array][] = [
     [/^the right result of (.*)$/, (_at, other) => rightRow(scene, other)],
     [/^this row of x rotated by the position of (.*)$/, (at, other) => turned(scene, inputRow(scene, at), other)],
@@ -1429,10 +1542,9 @@ const wrongRows: Check = ([where, holds], scene) => {
     /^the (second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/.exec(
       words,
     )?.[1];
-  const unknown =
-    /^(values that come from this x by no rotation that was tried(; only (first|second) members of pairs)?|another rotation)$/.test(
-      words,
-    );
+  const unknown = /^(values whose origin is not known(; only (first|second) members of pairs)?|another rotation)$/.test(
+    words,
+  );
   if (!values && !look && late === undefined && !unknown) return `"${words}" is not understood`;
   if (/elements/.test(where!)) return undefined; // where they are is not said
   const [, rowWords, list] = /^(.*?)(?:, dimensions? ([\d, …()a-z-]*))?$/.exec(where!)!;
@@ -1481,11 +1593,6 @@ const WRONG_ROWS: Form[] = [
       check: wrongRows,
     }),
   ),
-  // The differences of rows that hold another rotation.
-  {
-    of: /^ {2}(.*)$/,
-    check: ([line], scene) => judgeLine(line!, DIFFERENT, scene).untrue,
-  },
 ];
 
 /** Sections and the forms of their lines. */
@@ -1494,7 +1601,6 @@ const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
   Rotated: RIGHT_ROWS,
   Wrong: WRONG_ROWS,
   'Not rotated': WRONG_ROWS,
-  'What the wrong rows show': FINDINGS,
   'What the right rows show': FINDINGS,
   'What the rotated rows show': FINDINGS,
   Different: DIFFERENT,

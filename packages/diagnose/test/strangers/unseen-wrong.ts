@@ -172,8 +172,7 @@ export const UNSEEN_WRONG: readonly Stranger[] = [
     },
     (to) => each(to, (row, b, s) => rotateRow(to, row, row, b, s % 64)),
     ['positions', 'rows'],
-    () => ({}),
-    { except: ({ seq }) => seq >= 64 },
+    () => ({ position: (p) => p % 64 }),
   ),
   stranger(
     { ...base('unseen-position-even', 6, 'Llama 2', 'prompt 16', 'Two tokens share a position.'), dtype: 'bf16' },

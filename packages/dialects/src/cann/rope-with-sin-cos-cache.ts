@@ -125,6 +125,7 @@ function rotateByCache<D extends AclnnFloat>(
   checkAclnnFloat(cosSinCache, `${op}: cosSinCache`, [queryIn.dtype]);
   if (typeof isNeoxStyle !== 'boolean') refuse('RANGE', `${op}: isNeoxStyle`, 'true or false', isNeoxStyle);
   checkInteger(headSize, `${op}: headSize`, 2);
+  if (headSize % 2 !== 0) refuse('SHAPE', `${op}: headSize`, 'an even headSize', headSize);
   if (cosSinCache.rank !== 2)
     refuse('SHAPE', `${op}: cosSinCache`, 'two dimensions [maxSeqLen, rotaryDim]', [...cosSinCache.shape]);
   const [maxSeqLen, rotaryDim] = cosSinCache.shape as [number, number];

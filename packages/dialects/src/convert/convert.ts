@@ -10,7 +10,7 @@ import { optionNames } from '../calls.js';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';
-import { cannot, F64_TOLERANCE, plainJson, rawOf } from './form.js';
+import { cannot, F64_TOLERANCE, onlyKeys, plainJson, rawOf } from './form.js';
 import { cannPeer, ggmlPeer } from './ggml.js';
 import { ggufPeer } from './gguf.js';
 import { huggingfacePeer } from './huggingface.js';
@@ -80,7 +80,7 @@ export function peerOf(name: string): Peer {
  *
  * @param spec - the record
  * @param target - a peer's name
- * @param given - rows of tables, context, heads, names
+ * @param given - rows of tables, context, the longest context, heads, names
  * @throws {RopewalkError} UNSUPPORTED when the peer cannot express it; RANGE or SHAPE for a record that is not a RoPE
  * @example convertRope({ headDim: 128, pairing: 'half', base: 10000 }, 'ggml').arguments
  */
@@ -116,12 +116,12 @@ function withPlainArguments(draft: Draft): Draft {
 }
 
 const NAMES: OptionNames<ConvertOptions> = /* @__PURE__ */ optionNames(
-  'context positions heads modelType architecture layerType',
+  'context positions maxContext heads modelType architecture layerType',
 );
 
 function readConvertOptions(given: ConvertOptions): ConvertOptions {
   const options = readOptions(given, 'convert: options', NAMES);
-  const counts = ['context', 'positions', 'heads'] as const;
+  const counts = ['context', 'positions', 'maxContext', 'heads'] as const;
   for (const [name, value] of counts.map((key) => [key, options[key]] as const))
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       refuse('RANGE', `convert: --${name}`, 'an integer >= 1', value);
@@ -184,5 +184,6 @@ export function readForm(
     ? peerOf(outer.text('target'))
     : (PEERS.find((candidate) => candidate.recognizes(form)) ??
       refuse('FORMAT', options.where, expected, form.keys(), next));
+  if (peer.names) onlyKeys(form, peer.names);
   return { peer: peer.name, spec: peer.read(form, tables, { context: options.context }) };
 }

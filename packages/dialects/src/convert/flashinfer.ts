@@ -92,6 +92,10 @@ function read(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSpec {
 export const flashinferPeer: Peer = {
   name: 'flashinfer',
   about: 'apply_rope, apply_llama31_rope, or a cos_sin_cache',
+  names: (
+    'head_dim head_size rotary_dim interleave rope_scale rope_theta low_freq_factor high_freq_factor old_context_len ' +
+    'is_neox cos_sin_cache'
+  ).split(' '),
   tolerance: TABLE_TOLERANCE, // This is a cos_sin_cache's, which is more than that of arguments.
   drafts: draftsOf,
   read,

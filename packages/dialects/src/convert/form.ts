@@ -4,8 +4,8 @@
  * @module
  */
 import type { Pairing, RopeScaling, RopeSpec } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
-import type { Fields } from 'ropewalk/internal';
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean, type Fields } from 'ropewalk/internal';
 import { type EffectiveRope, effectiveRope } from './effective.js';
 
 /** A table to write beside the arguments. */
@@ -32,6 +32,8 @@ export interface ConvertOptions {
   readonly context?: number;
   /** The tables have so many rows, for positions 0 … N − 1. Default: no tables. */
   readonly positions?: number;
+  /** The model takes so many tokens, as its file says (vllm). */
+  readonly maxContext?: number;
   /** Some calls take the number of heads. */
   readonly heads?: number;
   /** The code of this model reads the fields (huggingface). */
@@ -68,6 +70,8 @@ export interface Peer {
   readonly name: string;
   /** Help texts show this line. */
   readonly about: string;
+  /** The names of its arguments and tables; undefined for files that hold more than RoPE. Others are refused. */
+  readonly names?: readonly string[];
   /** The largest relative error of a frequency or the magnitude that its number format causes. */
   readonly tolerance: number;
   /**
@@ -102,10 +106,16 @@ export const F64_TOLERANCE = 1e-12;
  */
 interface Limits extends Partial<Record<'offset' | 'vision' | 'axes', readonly [why: string, next: string]>> {
   readonly toHalf?: string;
+  /** The peer's heads have an even number of dimensions. */
+  readonly even?: true;
 }
 
 /** Refuses a record that needs what a peer lacks, and one that is not a RoPE. */
-export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes, toHalf }: Limits): EffectiveRope {
+export function checkLimits(
+  peer: string,
+  spec: RopeSpec,
+  { offset, vision, axes, toHalf, even }: Limits,
+): EffectiveRope {
   const rope = effectiveRope(spec);
   if (offset && rope.rotaryOffset !== 0)
     cannot(peer, `${offset[0]}, and this window starts at ${rope.rotaryOffset}`, offset[1]);
@@ -114,6 +124,8 @@ export function checkLimits(peer: string, spec: RopeSpec, { offset, vision, axes
       'Use pairing interleaved: q and k come out permuted alike, and q·k is the same if nothing else reads them.';
     cannot(peer, `${toHalf} has no value for reading interleaved pairs and writing halves`, next);
   }
+  if (even && rope.headDim % 2 !== 0)
+    cannot(peer, `its heads have an even number of dimensions, and this record ${rope.headDim}`, 'Pad x by one.');
   if (vision && spec.pairing === 'vision') cannot(peer, ...vision);
   if (axes && rope.numAxes > 1) cannot(peer, ...axes);
   return rope;
@@ -155,6 +167,13 @@ export function llama3Fields(scaling: Llama3): Record<string, unknown> {
 /** Reads all fields unchecked, into an object. */
 export function rawOf(form: Fields): Record<string, unknown> {
   return Object.fromEntries(form.keys().map((key) => [key, form.raw(key)]));
+}
+
+/** Refuses names that are not allowed: a misspelt one would be ignored in silence. */
+export function onlyKeys(form: Fields, allowed: readonly string[]): void {
+  for (const key of form.keys())
+    if (!allowed.includes(key))
+      refuse('FORMAT', form.path(key), `one of ${allowed.join(', ')}`, key, didYouMean(key, allowed));
 }
 
 /** Makes a JSON value without undefined fields. Typed arrays become lists. */

@@ -125,6 +125,7 @@ function draftsOf(spec: RopeSpec, peer: 'ggml' | 'cann'): Draft[] {
   const cann = peer === 'cann';
   const { headDim, rotaryDim, rotaryOffset } = checkLimits(peer, spec, {
     toHalf: 'mode',
+    even: true,
     offset: cann
       ? ['the aclnn design rotates the first n_dims', 'Give src0 and dst as views that start there.']
       : undefined,
@@ -201,6 +202,7 @@ function aliased(f: Fields, axes: RopeAxes, rotaryDim: number): RopeAxes {
 const peerOf = (name: 'ggml' | 'cann', dims: 'ne0' | 'D', about: string): Peer => ({
   name,
   about,
+  names: [dims, ...'n_dims sections mode n_ctx_orig freq_factors n_offs position_axes forward'.split(' '), ...NUMBERS],
   tolerance: F32_TOLERANCE,
   drafts: (spec) => draftsOf(spec, name),
   read: (form) => readArguments(form, dims),

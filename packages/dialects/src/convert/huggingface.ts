@@ -91,11 +91,14 @@ function configs(
   const rules = rulesOf(family);
   const mrope_section = spec.axes && Array.from(spec.axes.sections).slice(0, 3);
   const type = rules?.byType ? (layerType ?? FULL) : undefined;
+  const two = rules?.globalHeadDim !== undefined;
   const common = {
     model_type,
-    num_hidden_layers: 1,
+    // Gemma 4's last layer is always full, and full layers have a head_dim of their own.
+    num_hidden_layers: two ? 2 : 1,
     [rules?.mla === undefined ? 'head_dim' : 'qk_rope_head_dim']: headDim,
-    layer_types: type ? [type] : rules?.layers?.other === LINEAR ? [FULL] : undefined,
+    global_head_dim: two ? headDim : undefined,
+    layer_types: type ? (two ? [type, FULL] : [type]) : rules?.layers?.other === LINEAR ? [FULL] : undefined,
     max_position_embeddings: maxPositions,
     // Phi reads this field, and not the one in the parameters.
     original_max_position_embeddings: /^phi[34]/.test(family) ? rope.original_max_position_embeddings : undefined,
@@ -113,7 +116,7 @@ function configs(
     rope_scaling: plain ? null : { ...rope, mrope_section },
   };
   return {
-    fresh: plainJson({ ...common, rope_parameters: type ? { [type]: own } : own }),
+    fresh: plainJson({ ...common, rope_parameters: type ? { ...(two && { [FULL]: own }), [type]: own } : own }),
     // A path is no field: transformers before 5 had none for it. Without scaling there are no parameters either.
     old: theta.includes('.') || (plain && rules?.needsParameters) ? undefined : plainJson(old),
     type,

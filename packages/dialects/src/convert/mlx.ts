@@ -76,6 +76,7 @@ function read(form: Fields): RopeSpec {
 export const mlxPeer: Peer = {
   name: 'mlx',
   about: 'mx.fast.rope: dims, traditional, base or reciprocal freqs, scale',
+  names: 'head_dim dims traditional base scale freqs offset mscale'.split(' '),
   tolerance: F32_TOLERANCE,
   drafts: draftsOf,
   read,

@@ -4,11 +4,10 @@
  * @module
  */
 import type { Pairing, RopeAxes, RopeScaling, RopeSpec } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
 import type { AxisRule } from 'ropewalk/internal';
 import { Fields, readOptions } from 'ropewalk/internal';
 import { effectiveRope } from './effective.js';
-import { plainJson } from './form.js';
+import { onlyKeys, plainJson } from './form.js';
 
 const PAIRINGS: readonly Pairing[] = ['interleaved', 'half', 'vision', 'interleaved-to-half'];
 const RULES: readonly AxisRule[] = ['sections', 'interleaved', 'interleaved-ggml', 'vision'];
@@ -84,11 +83,4 @@ function scalingFrom(f: Fields): RopeScaling {
   };
   const values = keys.map((key) => [key, needs!.includes(key) ? f.need(read(key), key) : read(key)]);
   return { kind, ...Object.fromEntries(values) } as RopeScaling;
-}
-
-/** Refuses misspelt names. */
-function onlyKeys(f: Fields, allowed: readonly string[]): void {
-  for (const key of f.keys()) {
-    if (!allowed.includes(key)) refuse('FORMAT', f.path(key), `one of ${allowed.join(', ')}`, key);
-  }
 }

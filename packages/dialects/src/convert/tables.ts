@@ -157,6 +157,7 @@ function onnxDrafts(spec: RopeSpec, options: ConvertOptions, peer: 'onnx' | 'onn
       'Put Split before the node and Concat behind it.',
     ],
     toHalf: 'interleaved',
+    even: true,
     axes: [
       'a token has one row of the caches, and this record has several position axes',
       onnx ? GATHER : CONTRIB_AXES,
@@ -186,6 +187,7 @@ function readOnnx(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSp
   const where = form.path('cos_cache');
   const [rows, width] = rowsOf(both[0], where);
   const headSize = form.optionalInteger('head_size', 2);
+  if (headSize !== undefined && headSize % 2 !== 0) form.refuse('SHAPE', 'head_size', 'an even number');
   const rotaryDim = form.optionalInteger('rotary_embedding_dim', 0) || (headSize ?? 2 * width);
   if (width < rotaryDim / 2) refuse('SHAPE', where, `last dim ${rotaryDim / 2}`, both[0].shape);
   const pairing = pairingOf(form.optionalInteger('interleaved', 0, 1));
@@ -198,6 +200,10 @@ function readOnnx(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeSp
 const onnxPeerOf = (name: 'onnx' | 'onnxruntime', about: string): Peer => ({
   name,
   about,
+  names:
+    `head_size interleaved rotary_embedding_dim num_heads cos_cache sin_cache${name === 'onnx' ? '' : ' scale is_packed_batching'}`.split(
+      ' ',
+    ),
   tolerance: TABLE_TOLERANCE,
   drafts: (spec, options) => onnxDrafts(spec, options, name),
   read: readOnnx,
@@ -283,6 +289,10 @@ function readInfiniop(form: Fields, tables: ReadonlyMap<string, GivenTable>): Ro
 export const infiniopPeer: Peer = {
   name: 'infiniop',
   about: 'sin and cos tables, algo; infiniopMRoPE for several axes',
+  names:
+    'sin_table cos_table dhead algo head_stride x_offset head_size rotary_dim mrope_section mrope_interleaved'.split(
+      ' ',
+    ),
   tolerance: TABLE_TOLERANCE,
   drafts: infiniopDrafts,
   read: readInfiniop,
@@ -373,6 +383,7 @@ function readAclnn(form: Fields, tables: ReadonlyMap<string, GivenTable>): RopeS
 export const aclnnPeer: Peer = {
   name: 'aclnn',
   about: 'aclnnRotaryPositionEmbedding: mode, layout, cos and sin',
+  names: 'mode layout D slice turned cos sin'.split(' '),
   tolerance: TABLE_TOLERANCE,
   drafts: aclnnDrafts,
   read: readAclnn,

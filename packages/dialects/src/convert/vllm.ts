@@ -1,7 +1,9 @@
 /**
  * Writes and reads the arguments of vLLM's get_rope: head_size, max_position, is_neox_style and rope_parameters.
  *
- * vLLM chooses dynamic NTK's base and LongRoPE's factors at start-up; transformers chooses them by sequence length.
+ * vLLM chooses dynamic NTK's base and LongRoPE's factors at start-up; transformers chooses them by sequence length. Its
+ * models pass config.max_position_embeddings as max_position (models/llama.py@0035bdf, qwen3.py@002456d,
+ * llama4.py@0121c95), and YaRN's table starts from original_max_position_embeddings instead.
  *
  * @module
  * @see vllm-project/vllm@41c5903 vllm/model_executor/layers/rotary_embedding/__init__.py; ffdc985 yarn_scaling_rope.py;
@@ -29,14 +31,20 @@ function draftsOf(spec: RopeSpec, options: ConvertOptions): Draft[] {
   const partial_rotary_factor = rotaryDim === headDim ? undefined : shareOf(headDim, rotaryDim);
   const original = 'originalContext' in scaling ? scaling.originalContext : 4096;
   const factor = 'factor' in scaling && scaling.factor !== undefined ? scaling.factor : 1;
-  const max_position = options.positions ?? Math.max(1, Math.round(Math.max(original * factor, original)));
+  const known = options.positions ?? options.maxContext;
+  const max_position = known ?? Math.max(1, Math.round(Math.max(original * factor, original)));
+  const guess = `The record does not say max_position: vLLM's models pass max_position_embeddings of config.json, and ${max_position} is a guess.`;
   const drafts: Draft[] = [];
   const write = (rope: Record<string, unknown>, ...notes: string[]): void => {
     const rope_parameters = { rope_theta: spec.base, partial_rotary_factor, ...rope, ...axes };
     drafts.push({
       call: 'get_rope',
       arguments: { head_size: headDim, max_position, is_neox_style: neox, rope_parameters },
-      notes: ["vLLM keeps cos and sin in the model's dtype: in bf16 they have 8 bits.", ...notes],
+      notes: [
+        "vLLM keeps cos and sin in the model's dtype: in bf16 they have 8 bits.",
+        ...(known === undefined ? [guess] : []),
+        ...notes,
+      ],
     });
   };
   const writeLongrope = (short: ArrayLike<number>, long: ArrayLike<number>, context: number, note: string): void => {
@@ -188,6 +196,7 @@ function read(form: Fields, _tables: unknown, options: ConvertOptions): RopeSpec
 export const vllmPeer: Peer = {
   name: 'vllm',
   about: 'get_rope: head_size, max_position, is_neox_style, rope_parameters',
+  names: 'head_size max_position is_neox_style rope_parameters'.split(' '),
   tolerance: F64_TOLERANCE,
   drafts: draftsOf,
   read,

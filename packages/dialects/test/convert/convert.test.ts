@@ -177,6 +177,26 @@ describe('golden: numbers of the peers themselves', () => {
     );
   });
 
+  test("vLLM's max_position is the model's max_position_embeddings; a bare record's is a guess, and said to be one", () => {
+    const of = (spec: RopeSpec, maxContext?: number) => convertRope(spec, 'vllm', { maxContext });
+    // Qwen3-8B, Llama 4 Scout's and Llama 3.1's own figures: none is derived from the scaling.
+    for (const [spec, context] of [
+      [{ headDim: 128, pairing: 'half', base: 1e6 }, 40960],
+      [{ headDim: 128, pairing: 'interleaved', base: 500000 }, 1048576],
+      [REAL['llama-3.1']!, 131072],
+      [REAL['qwen2.5-yarn']!, 32768],
+    ] as const) {
+      const { arguments: said, notes } = of(spec, context);
+      assert.equal(said.max_position, context);
+      assert.doesNotMatch(notes.join(' '), /guess/);
+    }
+    assert.match(
+      of(REAL['llama-3.1']!).notes.join(' '),
+      /vLLM's models pass max_position_embeddings.*65536 is a guess/,
+    );
+    assert.throws(() => of(REAL['llama-2']!, 0), { code: 'RANGE', message: /--maxContext|maxContext/ });
+  });
+
   test('Llama 3.1 in FlashInfer is its own function with its own defaults; GLM-4 is interleaved', () => {
     const conversion = convertRope(REAL['llama-3.1']!, 'flashinfer');
     assert.equal(conversion.call, 'flashinfer.apply_llama31_rope_pos_ids');
@@ -361,7 +381,9 @@ function mustExpress(target: string, s: RopeSpec): boolean {
       return true;
     case 'ggml':
     case 'cann':
-      return plainPairing && (target === 'ggml' || first) && !(s.axes && s.pairing === 'interleaved');
+      return (
+        plainPairing && s.headDim % 2 === 0 && (target === 'ggml' || first) && !(s.axes && s.pairing === 'interleaved')
+      );
     case 'infiniop':
       return plainPairing && !s.axes;
     case 'aclnn':
@@ -1145,6 +1167,25 @@ describe('refusals', () => {
       { head_size: 8, max_position: 9, rope_parameters: { rope_type: 'xdrope' } },
       /rope_type: expected default, linear/,
     ],
+    [
+      'a misspelt attribute of ONNX',
+      { target: 'onnx', arguments: { head_size: 8, interleaved: 0, rotary_embeding_dim: 4 } },
+      /rotary_embeding_dim: expected one of .*, got "rotary_embeding_dim"\. Did you mean rotary_embedding_dim\?/,
+    ],
+    [
+      'an attribute of the other ONNX operator',
+      { target: 'onnx', arguments: { head_size: 8, scale: 1 } },
+      /scale: expected one of head_size, interleaved, rotary_embedding_dim, num_heads, cos_cache, sin_cache, got "scale"/,
+    ],
+    [
+      'an odd head_size',
+      { cos_cache: 'cos.npy', head_size: 9, rotary_embedding_dim: 8 },
+      /cos_cache: expected the name of a \.npy file/,
+    ],
+    ['a misspelt argument of ggml', { ne0: 8, n_dims: 8, mode: 0, freq_bas: 5 }, /Did you mean freq_base\?/],
+    ['a misspelt argument of MLX', { dims: 4, traditional: false, bases: 5 }, /Did you mean base\?/],
+    ['a misspelt argument of InfiniOp', { algo: 1, dheads: 8 }, /Did you mean dhead\?/],
+    ['a misspelt argument of vLLM', { head_size: 8, max_position: 9, rope_parameters: {}, is_neox: 1 }, /is_neox/],
     ['quarter', { target: 'aclnn', arguments: { mode: 2, cos: 'c.npy' } }, /cos: expected the name of a \.npy file/],
   ];
   for (const [what, json, message] of bad) {

@@ -28,6 +28,7 @@ import {
   sigmoid,
   swiglu,
   type Wide,
+  xielu,
 } from './fragments.js';
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
@@ -92,6 +93,7 @@ const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) 
   swiglu: emitSwiglu,
   gelu: emitGelu,
   geglu: emitGelu,
+  xielu: emitXielu,
   scale: emitScale,
   rms_norm: emitNorm,
   layer_norm: emitNorm,
@@ -103,7 +105,8 @@ const EMITTERS: { readonly [Op in OpPlan['op']]: (g: PlanGraph, plan: Plan<Op>) 
   route: emitRoute,
   expert_linear: emitExpertLinear,
   causal_conv: emitCausalConv,
-  gated_delta: () => WITHOUT_DELTA,
+  gated_delta: () => TOKEN_BY_TOKEN,
+  ssm_scan: () => TOKEN_BY_TOKEN,
 };
 
 function emitAdd(g: PlanGraph, { a, b, out }: Plan<'add'>): undefined {
@@ -114,6 +117,10 @@ function emitSwiglu(g: PlanGraph, plan: Plan<'swiglu'>): undefined {
   const { gate, up, out } = plan;
   const value = g.wide('gate', gate);
   g.round(swiglu(g, value, g.wide('up', up), plan), 'out', out);
+}
+
+function emitXielu(g: PlanGraph, plan: Plan<'xielu'>): undefined {
+  g.round(xielu(g, g.wide('x', plan.x), plan), 'out', plan.out);
 }
 
 function emitGelu(g: PlanGraph, plan: Plan<'gelu' | 'geglu'>): undefined {
@@ -260,7 +267,7 @@ function emitExpertLinear(g: PlanGraph, { x, weight, bias, indices, weights, out
 }
 
 /** ONNX has LinearAttention from opset 27 on, which runtimes do not run yet. */
-const WITHOUT_DELTA = 'it goes token by token, for which there are no graphs yet';
+const TOKEN_BY_TOKEN = 'it goes token by token, for which there are no graphs yet';
 
 /** Adds up the columns of the weight times shifted rows: Conv would need the transposes of all of them. */
 function emitCausalConv(g: PlanGraph, plan: Plan<'causal_conv'>): undefined {

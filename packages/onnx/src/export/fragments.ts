@@ -102,12 +102,12 @@ interface Clamps {
   readonly limit: number | undefined;
   readonly alpha: number;
   readonly offset: number;
-  readonly activation?: 'silu' | 'sigmoid';
+  readonly activation?: 'silu' | 'sigmoid' | 'relu';
 }
 
 /**
  * Appends SwiGLU: `(clip(up, ± limit) + offset) · g · sigmoid(alpha · g)` with `g = min(gate, limit)`; with the
- * activation sigmoid without the factor g.
+ * activation sigmoid without the factor g, and with relu `up · max(gate, 0)`.
  */
 export function swiglu(
   context: GraphContext,
@@ -123,6 +123,7 @@ export function swiglu(
     g = b.add('Min', [gate, largest]);
     u = b.add('Max', [b.add('Min', [up, largest]), number('least', -limit)]);
   }
+  if (activation === 'relu') return b.add('Mul', [u, b.add('Max', [g, number('zero', 0)])]);
   const w = alpha === 1 ? g : b.add('Mul', [g, number('alpha', alpha)]);
   const share = sigmoid(context, w);
   if (offset !== 0) u = b.add('Add', [u, number('offset', offset)]);
@@ -146,6 +147,21 @@ export function gelu(g: GraphContext, x: string, approximate: 'none' | 'tanh'): 
   const cubic = b.add('Mul', [b.add('Mul', [x, x]), number('cubic', factor * 0.044715)]);
   const w = b.add('Mul', [x, b.add('Add', [cubic, number('factor', factor)])]);
   return b.add('Mul', [x, sigmoid(g, w)]);
+}
+
+/** Appends xIELU without a branch: each half of x is 0 where the other counts. */
+export function xielu(
+  { b, compute }: GraphContext,
+  x: string,
+  { positive, negative, beta }: { readonly positive: number; readonly negative: number; readonly beta: number },
+): string {
+  const number = (name: string, value: number): string => b.scalar(name, compute, value);
+  const times = (value: string, name: string, factor: number): string => b.add('Mul', [value, number(name, factor)]);
+  const zero = number('zero', 0);
+  const [above, below] = [b.add('Max', [x, zero]), b.add('Min', [x, zero])];
+  const power = b.add('Sub', [b.add('Sub', [b.add('Exp', [below]), number('one', 1)]), below]);
+  const square = b.add('Mul', [times(above, 'positive', positive), above]);
+  return b.add('Add', [b.add('Add', [square, times(power, 'negative', negative)]), times(x, 'beta', beta)]);
 }
 
 /**

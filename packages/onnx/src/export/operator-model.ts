@@ -22,7 +22,9 @@ import {
   planRoute,
   planScale,
   planSelfAttention,
+  planSsmScan,
   planSwiglu,
+  planXielu,
   Tensor,
   zeros,
 } from 'ropewalk';
@@ -49,6 +51,7 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   swiglu: 'any dimensions',
   gelu: 'any dimensions',
   geglu: 'any dimensions',
+  xielu: 'any dimensions',
   scale: 'any dimensions',
   layer_norm: 'any dimensions, the last one is normalised',
   rms_norm: 'any dimensions, the last one is normalised',
@@ -61,6 +64,7 @@ export const OPERATOR_SHAPES: Readonly<Record<OperatorName, string>> = {
   expert_linear: 'TOKENS,CHOSEN,EXPERTS,N,K',
   causal_conv: 'TOKENS,CHANNELS,WIDTH',
   gated_delta: 'TOKENS,KEY_HEADS,HEADS,D,DV',
+  ssm_scan: 'TOKENS,GROUPS,HEADS,D,DV',
 };
 
 /** An operator and its sizes. */
@@ -166,6 +170,8 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
       return planGelu(tensor(), tensor(), { approximate });
     case 'geglu':
       return planGeglu(tensor(), tensor(), tensor(), { approximate });
+    case 'xielu':
+      return planXielu(tensor(), tensor());
     case 'scale':
       return planScale(tensor(), given.factor ?? tensor(shape.slice(0, -1)), tensor(), { softcap: given.softcap });
     case 'layer_norm': {
@@ -232,6 +238,13 @@ function planOf({ op, shape, dtype = 'f32', ...given }: OperatorModelOptions): O
       const gates = { decay: tensor(gate), beta: tensor(gate), rate: tensor([heads]), bias: tensor([heads]) };
       const state = shapeOnly(dtype === 'f64' ? 'f64' : 'f32', [heads, d, dv]);
       return planGatedDelta(tensor(q), tensor(q), tensor(v), gates, state, tensor(v), { eps: 1e-6 });
+    }
+    case 'ssm_scan': {
+      const [tokens, groups, heads, d, dv] = sizes(5) as [number, number, number, number, number];
+      const [x, b] = [tensor([tokens, heads, dv]), tensor([tokens, groups, d])];
+      const steps = { dt: tensor([tokens, heads]), rate: tensor([heads]), bias: tensor([heads]) };
+      const state = shapeOnly(dtype === 'f64' ? 'f64' : 'f32', [heads, d, dv]);
+      return planSsmScan(x, b, b, steps, state, tensor([tokens, heads, dv]));
     }
     case 'expert_linear': {
       const [tokens, chosen, experts, n, k] = sizes(5) as [number, number, number, number, number];

@@ -4,7 +4,7 @@
  * @module
  */
 import type { RopeAxes, RopeSpec } from 'ropewalk';
-import { sharePairs } from 'ropewalk/internal';
+import { didYouMean, sharePairs, show } from 'ropewalk/internal';
 import { type Dim, numberAttribute } from '../operators/operator.js';
 import { CannotEvaluate } from '../operators/values.js';
 import { MAX_CHANNELS } from './algebra.js';
@@ -141,6 +141,8 @@ function describeNode(found: FoundNode): Described {
     positions: positionSource(found),
     whyNotRun: found.scope.name === '' ? undefined : NOT_TOP,
   };
+  const strange = strangeAttribute(found);
+  if (strange !== undefined) return { ...finish(base, undefined, notes), because: strange };
   const pairs = (rotaryDim ?? (width ?? 0) * 2) / 2;
   if (pairs < 1) return finish(base, undefined, notes);
   const unfit = (because: string): Described => finish(base, { because }, notes);
@@ -150,6 +152,19 @@ function describeNode(found: FoundNode): Described {
   if (ids !== '') return withCaches(base, found, cos, sin, pairs, notes);
   // The graph has chosen the rows before, so its arithmetic is run, as for a rotation written in primitives.
   return withFrequencies(base, asArithmetic(found, headDim ?? 2 * pairs, pairs), notes);
+}
+
+/** The attributes of the two operators. */
+const ATTRIBUTES = ['interleaved', 'rotary_embedding_dim', 'num_heads'];
+const CONTRIB_ATTRIBUTES = [...ATTRIBUTES, 'scale', 'is_packed_batching'];
+
+/** Says which attribute of a node its operator does not have: most are misspelt, and would be ignored in silence. */
+function strangeAttribute({ node, dialect }: FoundNode): string | undefined {
+  const names = dialect === 'onnx' ? ATTRIBUTES : CONTRIB_ATTRIBUTES;
+  const strange = [...node.attributes.keys()].find((name) => !names.includes(name));
+  if (strange === undefined) return undefined;
+  const next = didYouMean(strange, names) ?? `It has ${names.join(', ')}.`;
+  return `${node.opType} has no attribute ${show(strange)}. ${next}`;
 }
 
 function describeAttention(found: FoundAttention): Described {

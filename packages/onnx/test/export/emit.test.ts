@@ -94,7 +94,7 @@ describe('emitPlan', () => {
         seen.add(c.op);
         if ('weight' in plan && isBlocks(plan.weight) && !['q8_0', 'q4_0'].includes(plan.weight.format))
           assert.match((emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot, /not yet in /);
-        else if (c.op === 'gated_delta')
+        else if (c.op === 'gated_delta' || c.op === 'ssm_scan')
           assert.match(
             (emitPlan(new GraphBuilder(), plan, { form }) as { whyNot: string }).whyNot,
             /^it goes token by token/,

@@ -797,3 +797,28 @@ describe('refusals', () => {
     assert.ok(floats(runImported(rope(), rw, { x: nan, positionIds: POSITIONS })).every(Number.isNaN));
   });
 });
+
+test('an attribute that the operator does not have is no rotation, and names the nearest; of the other domain too', () => {
+  const graphOf = (attributes: Record<string, number>, domain?: string) => {
+    const g = new Graph();
+    const x = g.input('x', 'f32', ['b', 2, 's', 8]);
+    const angles = Array.from({ length: 64 }, (_, n) => (n >> 2) * 0.1 ** (n % 4));
+    const caches = (['cos', 'sin'] as const).map((part) => g.constant(f32(angles.map(Math[part]), [16, 4])));
+    const ids = g.input('ids', 'i64', ['b', 's']);
+    const inputs = domain ? [x, ids, ...caches] : [x, ...caches, ids];
+    g.output(g.node('RotaryEmbedding', inputs, attributes, { name: 'rope', ...(domain && { domain }) }), 'f32');
+    return importOnnx(g.model(), 'm.onnx');
+  };
+  const because = (attributes: Record<string, number>, domain?: string) =>
+    graphOf(attributes, domain).nearly[0]?.because;
+  assert.equal(
+    because({ rotary_embeding_dim: 4 }),
+    'RotaryEmbedding has no attribute "rotary_embeding_dim". Did you mean rotary_embedding_dim?',
+  );
+  assert.match(because({ scale: 1 })!, /no attribute "scale"\. It has interleaved, rotary_embedding_dim, num_heads\.$/);
+  assert.match(
+    because({ is_packed: 1 }, 'com.microsoft')!,
+    /no attribute "is_packed"\. It has .*, is_packed_batching\.$/,
+  );
+  assert.deepEqual(graphOf({ num_heads: 2 }).nearly, []);
+});

@@ -40,7 +40,7 @@ import {
 import { referenceRunner } from 'ropewalk/reference';
 import type { ExpectedOutput } from '../judge.js';
 import { bindGolden, FORMULA_OF, floats, type GoldenQuestion, isExact, type ToleranceRecord } from './case.js';
-import { convErrors, deltaErrors, STEP_UNITS } from './recurrent-bounds.js';
+import { convErrors, deltaErrors, STEP_UNITS, scanErrors } from './recurrent-bounds.js';
 
 /** Marks an element that is copied, and so has no error. */
 const COPIED = -1;
@@ -55,6 +55,8 @@ const NEAR_ZERO: Readonly<Record<FloatDtype, number>> = { f64: 0, f32: 2 ** -126
 const GATE_UNITS = 16;
 /** GELU is x/2 · (1 + erf(…)) with an erf or tanh within 4 ulp. The units are relative to x, as the sum may cancel. */
 const GELU_UNITS = 16;
+/** xIELU has an e^x within 4 ulp below 0, from which 1 is subtracted. */
+const XIELU_UNITS = 2;
 /** A soft cap has a tanh within 4 ulp. */
 const CAP_UNITS = 8;
 /** The norm has eps, mean, root, quotient and weight, beside its sum. */
@@ -164,6 +166,14 @@ export function planErrors(
       });
       return new Map([['out', errors]]);
     }
+    case 'xielu': {
+      const { positive, negative, beta } = plan;
+      const errors = floats(plan.x).map((x) => {
+        const curve = x > 0 ? Math.abs(positive * x * x) : XIELU_UNITS * Math.abs(negative) * (1 - x);
+        return u * (4 * curve + 3 * Math.abs(beta * x));
+      });
+      return new Map([['out', errors]]);
+    }
     case 'scale':
       return new Map([['out', scaleErrors(plan, u)]]);
     case 'layer_norm':
@@ -193,6 +203,8 @@ export function planErrors(
       return convErrors(plan, u);
     case 'gated_delta':
       return deltaErrors(plan, u);
+    case 'ssm_scan':
+      return scanErrors(plan, u);
     case 'expert_linear':
       return new Map([['out', dotErrors(plan, u)]]);
     case 'route': // the indices are exact
@@ -207,7 +219,7 @@ function isDouble(c: GoldenQuestion): boolean {
 }
 
 /**
- * The output is the gate times its sigmoid, times up. In the clamped form w = alpha · g is rounded three times, which
+ * The output is the gate times its sigmoid, times up; with relu it is one product. In the clamped form w = alpha · g is rounded three times, which
  * costs the sigmoid up to |w| (1 − sigmoid(w)) of itself, and the sum with the offset may cancel.
  */
 function gateErrors(
@@ -217,6 +229,7 @@ function gateErrors(
 ): Float64Array {
   const ups = floats(up);
   return floats(gate).map((given, n) => {
+    if (activation === 'relu') return u * Math.abs(ups[n]! * Math.max(given, 0));
     const g = Math.min(given, limit);
     const w = alpha * g;
     const gated = (activation === 'sigmoid' ? 1 : g) / (1 + Math.exp(-w));
@@ -443,8 +456,10 @@ export const FORMULAS = {
     'Error analysis of f32 scores with exponentials within 4 units of the last place, then one rounding to the output.',
   gate: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
   gelu: 'Error analysis with an f32 erf or tanh within 4 units of the last place, then one rounding to the output.',
+  xielu: 'Error analysis with an f32 exponential within 4 units of the last place, then one rounding to the output.',
   conv: 'Error analysis of f32 sums of products in any order, and of a sigmoid, then one rounding to the output.',
   delta: 'Running error analysis of the state in f32, then one rounding to the output.',
+  scan: 'Running error analysis of the state in f32, then one rounding to the output.',
   scale:
     'One f32 product by a rounded factor, and a tanh within 4 units of the last place, then one rounding to the output.',
   layer_norm: 'Error analysis of f32 sums in any order for mean and variance, then one rounding to the output.',
@@ -484,11 +499,13 @@ function unitsOf(c: GoldenQuestion, formula: keyof typeof FORMULAS): Record<stri
     attention: { score_units: width('q') + 2, softmax_units: SOFTMAX_UNITS },
     gate: { units: GATE_UNITS },
     gelu: { units: GELU_UNITS },
+    xielu: { units: 4 * XIELU_UNITS },
     scale: { units: 2, ...(c.attributes.softcap === undefined ? {} : { cap_units: CAP_UNITS }) },
     layer_norm: { units: width('weight') / 2 + NORM_UNITS, mean_units: width('weight') },
     route: { score_units: SCORE_UNITS },
     conv: { units: width('weight') + 4, gate_units: c.attributes.activation === undefined ? 0 : STEP_UNITS },
     delta: { sum_units: 2 * width('q') + 18, step_units: STEP_UNITS },
+    scan: { sum_units: width('b') + 2, step_units: STEP_UNITS },
     sum: { units: 1 },
     bits: {},
   }[formula];

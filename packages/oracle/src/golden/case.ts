@@ -33,7 +33,9 @@ import {
   planRoute,
   planScale,
   planSelfAttention,
+  planSsmScan,
   planSwiglu,
+  planXielu,
   type RopeLayout,
   type RopeSpec,
   type Runner,
@@ -101,6 +103,17 @@ export interface GoldenCase {
   readonly tolerance: ToleranceRecord;
   /** The attributes of a RoPE case, with types. */
   readonly rope?: GoldenRope;
+  /** The call in the dialect that the case was chosen for: its own arguments, and the tensors that it takes. */
+  readonly call?: GoldenCall;
+}
+
+/** One call of a peer. */
+export interface GoldenCall {
+  /** The peer's function. */
+  readonly function: string;
+  readonly arguments: Readonly<Record<string, Json>>;
+  /** The names of the case's tensors by the peer's names. */
+  readonly tensors?: Readonly<Record<string, string>>;
 }
 
 /** A case without its outputs and its tolerance, which can be computed from the rest. */
@@ -150,7 +163,9 @@ export const FORMULA_OF = {
   route: 'route',
   scale: 'scale',
   self_attention: 'attention',
+  ssm_scan: 'scan',
   swiglu: 'gate',
+  xielu: 'xielu',
 } as const satisfies Readonly<Record<OpName, string>>;
 
 /** The operators that golden cases are about. */
@@ -222,7 +237,9 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
       return planAdd(input('a'), input('b'), output('c', 'a'));
     case 'swiglu':
       return planSwiglu(input('gate'), input('up'), output('out', 'gate'), {
-        activation: attributes.has('activation') ? attributes.oneOf('activation', ['silu', 'sigmoid']) : undefined,
+        activation: attributes.has('activation')
+          ? attributes.oneOf('activation', ['silu', 'sigmoid', 'relu'])
+          : undefined,
         limit: attributes.optionalNumber('limit'),
         alpha: attributes.optionalNumber('alpha'),
         offset: attributes.optionalNumber('offset'),
@@ -231,6 +248,12 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
       return planGelu(input('x'), output('out', 'x'), { approximate: approximate() });
     case 'geglu':
       return planGeglu(input('gate'), input('up'), output('out', 'gate'), { approximate: approximate() });
+    case 'xielu':
+      return planXielu(input('x'), output('out', 'x'), {
+        positive: attributes.optionalNumber('positive'),
+        negative: attributes.optionalNumber('negative'),
+        beta: attributes.optionalNumber('beta'),
+      });
     case 'scale': {
       const factor = optional('factor') ?? attributes.number('factor');
       return planScale(input('x'), factor, output('out', 'x'), { softcap: attributes.optionalNumber('softcap') });
@@ -289,6 +312,14 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
         eps: attributes.number('eps'),
         scale: attributes.optionalNumber('scale'),
         heads: attributes.has('heads') ? attributes.oneOf('heads', ['grouped', 'tiled']) : undefined,
+        fresh: attributes.optionalFlag('fresh'),
+      });
+    }
+    case 'ssm_scan': {
+      const steps = { dt: input('dt'), rate: input('rate'), bias: input('bias') };
+      return planSsmScan(input('x'), input('b'), input('c'), steps, stateFrom(), output('out', 'x'), {
+        skip: optional('skip'),
+        limits: attributes.optionalNumbers('limits') as [number, number] | undefined,
         fresh: attributes.optionalFlag('fresh'),
       });
     }

@@ -1,6 +1,6 @@
 /** The choice of golden cases: by operator, by dialect, or for the RoPE of a model or of the caller. @module */
-import type { LayerRope, ModelRope } from '@ropewalk/dialects';
-import type { FloatDtype, OpName, RopeSpec, Tensor } from 'ropewalk';
+import { convertRope, type LayerRope, type ModelRope } from '@ropewalk/dialects';
+import { type FloatDtype, isFloat, type OpName, type RopeSpec, RopewalkError, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import {
   checkInteger,
@@ -11,7 +11,8 @@ import {
   readOptions,
   readPlain,
 } from 'ropewalk/internal';
-import type { GoldenQuestion } from './case.js';
+import { hostTensor } from '../host.js';
+import type { GoldenCall, GoldenQuestion } from './case.js';
 import { isGoldenId, SPEC_KEYS } from './manifest.js';
 import { GOLDEN_OPERATORS, goldenOperatorQuestion } from './operators.js';
 import { GOLDEN_POSITIONS, GOLDEN_ROPE, GOLDEN_SEED, type GoldenRopeDefinition, goldenRopeQuestion } from './rope.js';
@@ -63,17 +64,32 @@ export function chooseBuiltIn(names: readonly OpName[], given: GoldenChoice = {}
   return { cases: [...rope, ...others], left: [] };
 }
 
-/** Chooses the RoPE cases that a dialect can express, in its layout, positions and dtypes. */
-export function chooseDialect(dialect: GoldenDialect, given: GoldenChoice = {}): Chosen {
+/**
+ * Chooses the cases that a dialect can express, in its layout, positions and dtypes.
+ *
+ * @param given - how they are drawn
+ * @param names - the operators. Default: rope
+ */
+export function chooseDialect(
+  dialect: GoldenDialect,
+  given: GoldenChoice = {},
+  names: readonly OpName[] = ['rope'],
+): Chosen {
   readName(dialect, GOLDEN_DIALECTS, 'vectors: dialect');
+  const ops = Array.from(readList(names, 'vectors: ops'));
   const choice = readChoice(given);
   const cases: ChosenCase[] = [];
   const left: { id: string; reason: string }[] = [];
-  for (const definition of GOLDEN_ROPE) {
+  for (const definition of GOLDEN_OPERATORS.filter(({ op }) => ops.includes(op))) {
+    const chosen = operatorInDialect(definition, dialect, choice);
+    if (typeof chosen === 'string') left.push({ id: definition.id, reason: chosen });
+    else cases.push(...chosen);
+  }
+  for (const definition of ops.includes('rope') ? GOLDEN_ROPE : []) {
     for (const d of inDtypes(definition, choice)) {
-      const adapted = { ggml, cann: ggml, onnx, infiniop, llaisys, huggingface }[dialect](d);
+      const adapted = { ggml, cann, onnx, infiniop, llaisys, huggingface }[dialect](d);
       if (typeof adapted === 'string') left.push({ id: d.id, reason: adapted });
-      else cases.push(ropeCase(adapted, choice));
+      else cases.push(ropeCase(adapted, choice, callOf(dialect, adapted)));
     }
   }
   return { cases, left };
@@ -182,11 +198,143 @@ function inDtypes(d: GoldenRopeDefinition, { dtypes }: GoldenChoice): GoldenRope
   return dtypes.map((dtype) => (dtype === d.dtype ? d : { ...d, dtype, id: `${d.id}-${dtype}` }));
 }
 
-function ropeCase(d: GoldenRopeDefinition, choice: GoldenChoice): ChosenCase {
+function ropeCase(d: GoldenRopeDefinition, choice: GoldenChoice, call?: GoldenCall): ChosenCase {
   const { seed, positions = d.positions, heads } = choice;
   const [part = { name: 'x', heads: 2 }, ...more] = d.parts ?? [];
   const parts = heads !== undefined && more.length === 0 ? [{ ...part, heads }] : d.parts;
-  return { id: d.id, op: 'rope', make: () => goldenRopeQuestion({ ...d, positions, parts }, seed) };
+  return {
+    id: d.id,
+    op: 'rope',
+    make: () => ({ ...goldenRopeQuestion({ ...d, positions, parts }, seed), ...(call && { call }) }),
+  };
+}
+
+/** The tensors of a case with one part, by the names of each dialect. */
+const TENSORS: Readonly<Partial<Record<GoldenDialect, Readonly<Record<string, string>>>>> = {
+  ggml: { a: 'x', b: 'positions' },
+  cann: { src0: 'x', pos: 'positions', dst: 'y' },
+  onnx: { X: 'x', position_ids: 'positions', Y: 'y' },
+  infiniop: { x: 'x', pos_ids: 'positions', y: 'y' },
+  llaisys: { out: 'y', in: 'x', pos_ids: 'positions' },
+};
+
+/** Returns a case's call in the dialect's own arguments; undefined where they are in a file or do not express it. */
+function callOf(dialect: GoldenDialect, { spec, direction, parts }: GoldenRopeDefinition): GoldenCall | undefined {
+  const tensors = (parts?.length ?? 1) > 1 ? {} : { tensors: TENSORS[dialect] };
+  if (dialect === 'llaisys') return { function: 'llaisysROPE', arguments: { theta: spec.base }, ...tensors };
+  if (dialect === 'huggingface') return undefined;
+  try {
+    const made = convertRope(spec, dialect);
+    const forward = dialect === 'cann' ? { forward: direction !== 'backward' } : {};
+    const name = direction === 'backward' && dialect === 'ggml' ? `${made.call}_back` : made.call;
+    return { function: name, arguments: { ...made.arguments, ...forward } as GoldenCall['arguments'], ...tensors };
+  } catch (error) {
+    if (error instanceof RopewalkError && error.code === 'UNSUPPORTED') return undefined;
+    throw error;
+  }
+}
+
+/** The floating dtypes of each dialect's operators. */
+const DTYPES: Readonly<Record<GoldenDialect, readonly FloatDtype[]>> = {
+  ggml: ['f32', 'f16'],
+  cann: ['f32', 'f16', 'bf16'],
+  onnx: ['f32', 'f16', 'bf16'],
+  infiniop: ['f32', 'f16', 'bf16', 'f64'],
+  llaisys: ['f32', 'f16', 'bf16'],
+  huggingface: ['f32', 'f16', 'bf16', 'f64'],
+};
+
+/** LLAISYS' other operators, with its calls. @see InfiniTensor/llaisys@7740d46f include/llaisys/ops.h */
+const LLAISYS_CALLS: Readonly<Partial<Record<OpName, string>>> = {
+  add: 'llaisysAdd(c, a, b)',
+  argmax: 'llaisysArgmax(max_idx, max_val, vals=values)',
+  embedding: 'llaisysEmbedding(out, index, weight)',
+  linear: 'llaisysLinear(out=y, in=x, weight, bias)',
+  rms_norm: 'llaisysRmsNorm(out=y, in=x, weight, eps)',
+  self_attention: 'llaisysSelfAttention(attn_val, q, k, v, scale)',
+  swiglu: 'llaisysSwiGLU(out, gate, up)',
+  rearrange: 'llaisysRearrange(out=y, in=x)',
+};
+/** The attributes that LLAISYS' calls have, and those that a case may have as in every call of LLAISYS. */
+const LLAISYS_ATTRIBUTES: readonly string[] = ['eps', 'scale', 'causal', 'x', 'y'];
+/** Returns a case of another operator in each dtype of the dialect that is asked for, or why there is none. */
+function operatorInDialect(
+  definition: (typeof GOLDEN_OPERATORS)[number],
+  dialect: GoldenDialect,
+  { seed, dtypes }: GoldenChoice,
+): ChosenCase[] | string {
+  const { id, op } = definition;
+  const question = goldenOperatorQuestion(definition, seed);
+  const own = [...question.inputs.values()].find(({ dtype }) => isFloat(dtype))?.dtype as FloatDtype | undefined;
+  const wanted = dtypes ?? DTYPES[dialect];
+  if (dialect !== 'llaisys') {
+    if (own === undefined || (DTYPES[dialect].includes(own) && wanted.includes(own)))
+      return [{ id, op, make: () => question }];
+    return `${dialect} has ${DTYPES[dialect].join(', ')}, and the case is in ${own}`;
+  }
+  const call = LLAISYS_CALLS[op];
+  if (!call) return `LLAISYS has no ${op}`;
+  const why = whyNotLlaisys(question);
+  if (why !== undefined) return why;
+  const shaped = inLlaisysRanks(question);
+  if (own === undefined) return 'LLAISYS has f32, f16 and bf16';
+  return DTYPES.llaisys
+    .filter((dtype) => wanted.includes(dtype))
+    .map((dtype) => ({
+      id: dtype === own ? id : `${id}-in-${dtype}`,
+      op,
+      make: () => ({
+        ...inDtype(shaped, dtype),
+        id: dtype === own ? id : `${id}-in-${dtype}`,
+        about: `${question.about} ${call}.`,
+      }),
+    }));
+}
+
+function whyNotLlaisys({ op, attributes, inputs }: GoldenQuestion): string | undefined {
+  for (const [name, value] of Object.entries(attributes))
+    if (!LLAISYS_ATTRIBUTES.includes(name) || value === false) return `LLAISYS' ${op} has no ${name}`;
+  for (const [name, tensor] of inputs) {
+    if (tensor.dtype === 'i32') return `LLAISYS' ${name} is i64`;
+    if (name === 'sinks') return 'LLAISYS has no sinks';
+  }
+  return undefined;
+}
+
+/**
+ * Returns a case in LLAISYS' ranks: rows of more dimensions become rows of one, of batches the first is taken, and of
+ * the rows of argmax the last.
+ */
+function inLlaisysRanks(question: GoldenQuestion): GoldenQuestion {
+  const shapeOf = (name: string, shape: readonly number[]): readonly number[] => {
+    if (question.op === 'argmax') return shape.slice(-1);
+    if (question.op === 'self_attention') return shape.slice(-3);
+    if (['x', 'gate', 'up'].includes(name) && question.op !== 'rearrange' && shape.length > 2)
+      return [shape.slice(0, -1).reduce((rows, size) => rows * size, 1), shape.at(-1)!];
+    return shape;
+  };
+  const inputs = new Map(
+    [...question.inputs].map(([name, tensor]): [string, Tensor] => {
+      const shape = shapeOf(name, tensor.shape);
+      if (shape === tensor.shape) return [name, tensor];
+      const values = tensor.readNumbers() as Float64Array;
+      const first = question.op === 'argmax' ? values.length - shape[0]! : 0;
+      return [name, hostTensor(tensor.dtype as FloatDtype, shape, (n) => values[first + n]!)];
+    }),
+  );
+  return { ...question, inputs };
+}
+
+/** Returns a case with floating inputs in another dtype, each rounded once. */
+function inDtype(question: GoldenQuestion, dtype: FloatDtype): GoldenQuestion {
+  const inputs = new Map(
+    [...question.inputs].map(([name, tensor]): [string, Tensor] => {
+      if (!isFloat(tensor.dtype) || tensor.dtype === dtype) return [name, tensor];
+      const values = tensor.readNumbers() as Float64Array;
+      return [name, hostTensor(dtype, tensor.shape, (n) => values[n]!)];
+    }),
+  );
+  return { ...question, inputs };
 }
 
 // Each function below returns the case as the dialect would be called, or the reason why the dialect cannot be.
@@ -218,6 +366,11 @@ function ggml(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
   if (attentionFactor !== undefined) return 'ggml multiplies by attn_factor and cannot replace it';
   const axes = spec.axes && { ...spec.axes, sections: [0, 1, 2, 3].map((a) => spec.axes!.sections[a] ?? 0) };
   return { ...d, spec: { ...spec, axes }, positions: oneForAll(d), positionDtype: 'i32' };
+}
+
+/** The aclnn design's rope: ggml's, without an offset. */
+function cann(d: GoldenRopeDefinition): GoldenRopeDefinition | string {
+  return d.spec.rotaryOffset ? 'the operator rotates the first n_dims' : ggml(d);
 }
 
 /** ONNX RotaryEmbedding-23, which has everything in its caches. */

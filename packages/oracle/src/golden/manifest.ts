@@ -32,7 +32,7 @@ export interface GoldenTensor {
 
 /** A case in a manifest. */
 export interface GoldenEntry
-  extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope'> {
+  extends Pick<GoldenCase, 'id' | 'op' | 'about' | 'separates' | 'attributes' | 'tolerance' | 'rope' | 'call'> {
   readonly inputs: readonly GoldenTensor[];
   readonly outputs: readonly GoldenTensor[];
 }

@@ -70,6 +70,19 @@ function delta(dtype: FloatDtype, [tokens, keyHeads, heads, d, dv]: readonly [nu
   };
 }
 
+/** Draws the inputs of the selective scan: [tokens, groups, heads, d, dv]. */
+function scan(dtype: FloatDtype, [tokens, groups, heads, d, dv]: readonly [number, number, number, number, number]) {
+  return {
+    x: activations(dtype, [tokens, heads, dv]),
+    b: activations(dtype, [tokens, groups, d]),
+    c: weights(dtype, [tokens, groups, d]),
+    dt: activations(dtype, [tokens, heads]),
+    rate: uniform(dtype, [heads], -2, -0.1),
+    bias: uniform(dtype, [heads], -2, 0),
+    state: activations('f32', [heads, d, dv]),
+  };
+}
+
 /** Draws rows of evenly spaced numbers in [-4, 4), so that no rounding changes which are the largest. */
 function spaced(dtype: FloatDtype, shape: readonly number[]): Filler {
   return (random) => {
@@ -666,6 +679,27 @@ const DEFINITIONS: Readonly<
       inputs: attention('f32', { seq: 5, total: 5, heads: 2, kvHeads: 2, d: 32 }),
     },
   },
+  ssm_scan: {
+    'ssm-scan-nemotron': {
+      about: 'Two groups for six heads, a skip, a state, and a smallest step: Nemotron-H.',
+      separates: [
+        'group ⌊h / 3⌋ | h mod 2',
+        'output of the new state | of the old one',
+        'the state decayed, then added to | added to, then decayed',
+        'softplus(dt + bias) | softplus(dt) + bias',
+        'a step of at least 0.2 | any step',
+        'skip of x | of Δ·x',
+      ],
+      attributes: { limits: [0.2, 1] },
+      inputs: { ...scan('f32', [6, 2, 6, 16, 12]), skip: uniform('f32', [6], 0.5, 1.5) },
+    },
+    'ssm-scan-f16': {
+      about: 'One group, f16, no skip, a sequence that starts: Falcon-H1 without D.',
+      separates: ['zeros | the state', 'state in f32 | f16'],
+      attributes: { fresh: true },
+      inputs: scan('f16', [5, 1, 4, 10, 7]),
+    },
+  },
   swiglu: {
     swiglu: {
       about: 'A feed-forward layer of 1000 dimensions.',
@@ -689,6 +723,12 @@ const DEFINITIONS: Readonly<
       attributes: { activation: 'sigmoid' },
       inputs: { gate: uniform('f32', [3, 200], -20, 20), up: activations('f32', [3, 200]) },
     },
+    'swiglu-relu': {
+      about: "Up times the positive part of the gate: ReGLU, and Nemotron's squared ReLU where both are one.",
+      separates: ['max(gate, 0) | silu(gate)', 'gate | up goes through the ReLU'],
+      attributes: { activation: 'relu' },
+      inputs: { gate: uniform('f32', [3, 200], -20, 20), up: activations('f32', [3, 200]) },
+    },
     'swiglu-f16': {
       about: 'f16.',
       separates: ['sigmoid in f32 | in f16'],
@@ -698,6 +738,19 @@ const DEFINITIONS: Readonly<
       about: 'bf16.',
       separates: ['one rounding | several'],
       inputs: { gate: uniform('bf16', [2, 333], -12, 12), up: activations('bf16', [2, 333]) },
+    },
+  },
+  xielu: {
+    xielu: {
+      about: 'A feed-forward layer of 1000 dimensions without a gate: Apertus.',
+      separates: ['x² above 0 | below', 'e^x − 1 − x below 0 | e^x − 1', 'beta · x | none below 0'],
+      attributes: { positive: 0.7, negative: 1.3, beta: 0.4 },
+      inputs: { x: uniform('f32', [3, 1000], -6, 6) },
+    },
+    'xielu-f16': {
+      about: 'f16 from −60 to 60, whose squares need f32.',
+      separates: ['f32 | f16 arithmetic', 'far below 0: −x − 1 | NaN'],
+      inputs: { x: uniform('f16', [2, 333], -60, 60) },
     },
   },
 };

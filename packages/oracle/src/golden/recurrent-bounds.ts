@@ -1,5 +1,5 @@
 /** Error bounds of the operators with a state: see bounds.ts. @module */
-import { type CausalConvPlan, countElements, type GatedDeltaPlan } from 'ropewalk/internal';
+import { type CausalConvPlan, countElements, type GatedDeltaPlan, type SsmScanPlan } from 'ropewalk/internal';
 import { floats } from './case.js';
 
 /** A sigmoid or an exponential within 4 ulp, a softplus, sums, quotients and products. */
@@ -100,3 +100,53 @@ export function deltaErrors(plan: GatedDeltaPlan, u: number): Map<string, Float6
     ['new_state', errors],
   ]);
 }
+
+/**
+ * A running error analysis, as of the delta rule: a time step is off by 24 u of itself and by the rounding of its sum,
+ * which may cancel, γ by 24 u and by the error of its exponent, and a sum over d by (d + 2) u of the sizes of its terms.
+ */
+export function scanErrors(plan: SsmScanPlan, u: number): Map<string, Float64Array> {
+  const { skip, state, min, max, fresh, out } = plan;
+  const [tokens, heads, dv] = plan.x.shape as [number, number, number];
+  const [, groups, d] = plan.b.shape as [number, number, number];
+  const [x, b, c, dt] = [floats(plan.x), floats(plan.b), floats(plan.c), floats(plan.dt)];
+  const [rate, bias, skips] = [floats(plan.rate), floats(plan.bias), skip && floats(skip)];
+  const states = fresh ? new Float64Array(state.size) : floats(state).slice();
+  const errors = new Float64Array(countElements(state.shape));
+  const outs = new Float64Array(out.size);
+  for (let h = 0; h < heads; h++)
+    for (let t = 0; t < tokens; t++) {
+      const group = Math.floor(h / (heads / groups));
+      const [term, shift] = [dt[t * heads + h]!, bias[h]!];
+      const softplus = Math.max(term + shift, 0) + Math.log1p(Math.exp(-Math.abs(term + shift)));
+      const step = Math.min(Math.max(softplus, min), max);
+      const ofStep = (STEP_UNITS * softplus + 2 * (Math.abs(term) + Math.abs(shift)) + step) * u + SMALLEST_NORMAL;
+      const gamma = Math.exp(rate[h]! * step);
+      const ofGamma = gamma * (Math.abs(rate[h]!) * (ofStep + 2 * u * step) + STEP_UNITS * u) + SMALLEST_NORMAL;
+      for (let j = 0; j < dv; j++) {
+        const value = x[(t * heads + h) * dv + j]!;
+        const skipped = Math.abs((skips?.[h] ?? 0) * value);
+        let [size, error] = [skipped, u * skipped];
+        for (let i = 0; i < d; i++) {
+          const [at, row] = [(h * d + i) * dv + j, (t * groups + group) * d + i];
+          const [old, added] = [gamma * states[at]!, b[row]! * step * value];
+          errors[at] =
+            (gamma + ofGamma) * errors[at]! +
+            ofGamma * Math.abs(states[at]!) +
+            Math.abs(b[row]! * value) * ofStep +
+            4 * u * (Math.abs(old) + Math.abs(added));
+          states[at] = old + added;
+          size += Math.abs(states[at]! * c[row]!);
+          error += errors[at]! * Math.abs(c[row]!);
+        }
+        outs[(t * heads + h) * dv + j] = error + (d + 2) * u * (size + error);
+      }
+    }
+  return new Map([
+    ['out', outs],
+    ['new_state', errors],
+  ]);
+}
+
+/** A smaller number may be 0 on a GPU. */
+const SMALLEST_NORMAL = 2 ** -126;

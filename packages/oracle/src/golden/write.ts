@@ -65,9 +65,9 @@ export async function writeCase(c: GoldenCase, forms: readonly GoldenForm[], opt
       const bounds = Object.keys(ofBounds).length > 0 ? { table: c.rope && table, files: ofBounds } : undefined;
       return { name, dtype: tensor.dtype, shape: tensor.shape, sha256, files, bounds, values: shown(tensor) };
     });
-  const { id, op, about, separates, attributes, tolerance, rope } = c;
+  const { id, op, about, separates, attributes, tolerance, rope, call } = c;
   const [inputs, outputs] = [describe(c.inputs), describe(c.outputs)];
-  const entry: GoldenEntry = { id, op, about, separates, attributes, inputs, outputs, tolerance, rope };
+  const entry: GoldenEntry = { id, op, about, separates, attributes, inputs, outputs, tolerance, rope, call };
   return { entry, files, skipped };
 }
 

@@ -13,7 +13,7 @@ import type { Fields } from 'ropewalk/internal';
 import { readDtype, readNpy, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose } from '../judge.js';
 import { formatLabel } from '../label.js';
-import { type CaseVerdict, type ConformanceCase, intercept } from '../runner.js';
+import { type CaseVerdict, type ConformanceCase, intercept, roundsEachStep } from '../runner.js';
 import { rotationErrorBound } from '../tolerance.js';
 
 /** A case's arguments. */
@@ -118,7 +118,7 @@ async function runCase(folder: VectorFolder, f: Fields, runner: Runner): Promise
     if (got.dtype !== dtype) return { status: 'fail', detail: `[${key}] dtype ${got.dtype}, expected ${dtype}` };
     // Outputs of 8 bits are compared exactly.
     const bound = (i: number): number =>
-      isFloat(dtype) ? rotationErrorBound(dtype, want[i]!, magnitude, roundings) : 0;
+      isFloat(dtype) ? rotationErrorBound(dtype, want[i]!, magnitude, roundings, roundsEachStep(runner, dtype)) : 0;
     verdicts.push(judgeClose(`${name} ${key}`, await got.readNumbers(), want, bound, dtype));
   }
   return allOf(...verdicts);

@@ -2,7 +2,7 @@
 import { onnx } from '@ropewalk/dialects';
 import type { Runner, Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import { didYouMean, type Fields, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { readNpy, readTolerance, type VectorFolder } from '../folder.js';
 import { allOf, judgeClose, type Tolerance } from '../judge.js';
 import { formatLabel } from '../label.js';
@@ -24,6 +24,9 @@ export function onnxVectorCases(folder: VectorFolder, manifest: Fields): Conform
 
 function attributesOf(f: Fields) {
   const attrs = f.object('attrs');
+  const names = ['interleaved', 'rotary_embedding_dim', 'num_heads'];
+  for (const key of attrs.keys())
+    if (!names.includes(key)) refuse('FORMAT', attrs.path(key), names.join(', '), key, didYouMean(key, names));
   const integer = (key: string): number => (attrs.has(key) ? attrs.integer(key) : 0);
   const [interleaved, rotary_embedding_dim] = [integer('interleaved'), integer('rotary_embedding_dim')];
   return { interleaved, rotary_embedding_dim, num_heads: integer('num_heads') };

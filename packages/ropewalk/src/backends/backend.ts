@@ -18,6 +18,8 @@ export interface Capabilities {
   /** One line for people that says what computes, and where. */
   readonly description: string;
   readonly dtypes: readonly FloatDtype[];
+  /** The dtypes in which every product and every sum of a rotation is rounded; in others the result is. Default: none. */
+  readonly roundsEachStep?: readonly FloatDtype[];
   /** The block formats of weights that the backend reads, which a loader need not widen. Default: none. */
   readonly blockFormats?: readonly BlockFormat[];
   /** The forms of activations that `linear` can read beside blocks. Default: f32 alone. */

@@ -47,6 +47,9 @@ function tooWide(plan: OpPlan): string | undefined {
     return fitsF32(factor) && fitsF32(plan.softcap ?? 0) ? undefined : 'the factor or the softcap';
   }
   if ((plan.op === 'route' || plan.op === 'gated_delta') && !fitsF32(plan.scale)) return 'the scale';
+  if (plan.op === 'ssm_scan' && !(fitsF32(plan.min) && (plan.max > 2 ** 64 || fitsF32(plan.max)))) return 'the limit';
+  if (plan.op === 'xielu' && !(fitsF32(plan.positive) && fitsF32(plan.negative) && fitsF32(plan.beta)))
+    return 'positive, negative or beta';
   if (plan.op === 'swiglu' && !(fitsF32(plan.limit ?? 0) && fitsF32(plan.alpha) && fitsF32(plan.offset)))
     return 'the limit, alpha or offset';
   return undefined;

@@ -16,7 +16,9 @@ import type { RopeCall } from './rope/call.js';
 import type { RoutePlan } from './route.js';
 import type { ScalePlan } from './scale.js';
 import type { SelfAttentionPlan } from './self-attention.js';
+import type { SsmScanPlan } from './ssm-scan.js';
 import type { SwigluPlan } from './swiglu.js';
+import type { XieluPlan } from './xielu.js';
 
 /** A checked call of one of the operators; `op` says which. */
 export type OpPlan =
@@ -36,7 +38,9 @@ export type OpPlan =
   | RoutePlan
   | ScalePlan
   | SelfAttentionPlan
-  | SwigluPlan;
+  | SsmScanPlan
+  | SwigluPlan
+  | XieluPlan;
 
 /** The name of an operator: `add`, `rope`, `self_attention`, … */
 export type OpName = OpPlan['op'];

@@ -7,8 +7,11 @@ import { CHECKED, checkElementwise, checkedPlan, labelsOf } from './checks.js';
 
 /** Options of SwiGLU. gpt-oss has `{ limit: 7, alpha: 1.702, offset: 1 }`. */
 export interface SwigluOptions {
-  /** `sigmoid` leaves the factor g out, as GLU and Qwen3-Next's attention do; the other options go without it. Default: silu. */
-  readonly activation?: 'silu' | 'sigmoid';
+  /**
+   * `sigmoid` leaves the factor g out, as GLU and Qwen3-Next's attention do; `relu` takes max(g, 0) in place of silu(g),
+   * as ReGLU does, and gives the squared ReLU where up is the gate. Both go without the other options. Default: silu.
+   */
+  readonly activation?: 'silu' | 'sigmoid' | 'relu';
   /** The gate is clipped to at most this, and up to ± this. Default: no limit. */
   readonly limit?: number;
   /** Multiplies the gate inside the sigmoid. Default: 1. */
@@ -28,14 +31,15 @@ export interface SwigluPlan {
   readonly limit: number | undefined;
   readonly alpha: number;
   readonly offset: number;
-  readonly activation: 'silu' | 'sigmoid';
+  readonly activation: 'silu' | 'sigmoid' | 'relu';
 }
 
 const LABELS = /* @__PURE__ */ labelsOf('swiglu', 'out', 'gate', 'up');
 
 /**
  * Checks `out = (u + offset) · g / (1 + exp(−alpha·g))` with `g = min(gate, limit)` and `u = clip(up, ±limit)`; without
- * options `out = up · gate / (1 + exp(−gate))`, and with sigmoid `out = up / (1 + exp(−gate))`.
+ * options `out = up · gate / (1 + exp(−gate))`, with sigmoid `out = up / (1 + exp(−gate))`, and with relu `out = up ·
+ * max(gate, 0)`.
  *
  * @param gate - any shape and strides, any float dtype; only read
  * @param up - same shape and dtype; only read
@@ -48,7 +52,7 @@ const LABELS = /* @__PURE__ */ labelsOf('swiglu', 'out', 'gate', 'up');
 export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: SwigluOptions = {}): SwigluPlan {
   const given = readOptions(options, 'swiglu: options', NAMES);
   const { limit, activation = 'silu' } = given;
-  readName(activation, ['silu', 'sigmoid'], 'swiglu: activation');
+  readName(activation, ['silu', 'sigmoid', 'relu'], 'swiglu: activation');
   const alpha = given.alpha ?? 1;
   const offset = given.offset ?? 0;
   checkElementwise(LABELS, out, 'gate', gate, 'up', up);
@@ -56,7 +60,7 @@ export function planSwiglu(gate: Tensor, up: Tensor, out: Tensor, options: Swigl
     refuse('RANGE', 'swiglu: limit', 'a finite number > 0', limit);
   if (!Number.isFinite(alpha)) refuse('RANGE', 'swiglu: alpha', 'a finite number', alpha);
   if (!Number.isFinite(offset)) refuse('RANGE', 'swiglu: offset', 'a finite number', offset);
-  if (activation === 'sigmoid' && (limit !== undefined || alpha !== 1 || offset !== 0))
+  if (activation !== 'silu' && (limit !== undefined || alpha !== 1 || offset !== 0))
     refuse('RANGE', 'swiglu: activation', 'silu beside limit, alpha or offset', activation);
   return checkedPlan<SwigluPlan>({ checked: CHECKED, op: 'swiglu', gate, up, out, limit, alpha, offset, activation });
 }

@@ -3,6 +3,7 @@ import type { AddPlan } from '../ops/add.js';
 import type { GegluPlan, GeluPlan } from '../ops/gelu.js';
 import type { ScalePlan } from '../ops/scale.js';
 import type { SwigluPlan } from '../ops/swiglu.js';
+import type { XieluPlan } from '../ops/xielu.js';
 import { readAll, writeAll } from './elements.js';
 
 /** Computes `out = a + b`. */
@@ -33,9 +34,19 @@ export function swigluReference(plan: SwigluPlan): void {
   const values = readAll(gate, 'swiglu: gate').map((unclamped, i) => {
     const g = Math.min(unclamped, limit);
     const u = Math.min(Math.max(ups[i]!, -limit), limit);
+    if (activation === 'relu') return u * Math.max(g, 0);
     return (u + offset) * ((activation === 'sigmoid' ? 1 : g) / (1 + Math.exp(-alpha * g)));
   });
   writeAll(out, values, 'swiglu: out');
+}
+
+/** Computes xIELU. −∞ gives NaN, as the formula says and torch does. */
+export function xieluReference({ x, out, positive, negative, beta }: XieluPlan): void {
+  const values = readAll(x, 'xielu: x').map((value) => {
+    const [above, below] = [Math.max(value, 0), Math.min(value, 0)];
+    return positive * above * above + negative * (Math.expm1(below) - below) + beta * value;
+  });
+  writeAll(out, values, 'xielu: out');
 }
 
 /** Computes `out = gelu(x)`. */

@@ -9,12 +9,19 @@ import { zeros } from '../core/tensor.js';
 import { checkPlan, type OperatorTable, type OpPlan, operatorOf } from '../ops/op-plan.js';
 import type { Runner } from '../ops/runner.js';
 import { argmaxReference } from './argmax.js';
-import { addReference, gegluReference, geluReference, scaleReference, swigluReference } from './elementwise.js';
+import {
+  addReference,
+  gegluReference,
+  geluReference,
+  scaleReference,
+  swigluReference,
+  xieluReference,
+} from './elementwise.js';
 import { embeddingReference } from './embedding.js';
 import { expertLinearReference, linearReference } from './linear.js';
 import { layerNormReference, rmsNormReference } from './norm.js';
 import { rearrangeReference } from './rearrange.js';
-import { causalConvReference, gatedDeltaReference } from './recurrent.js';
+import { causalConvReference, gatedDeltaReference, ssmScanReference } from './recurrent.js';
 import { ropeReference } from './rope.js';
 import { routeReference } from './route.js';
 import { selfAttentionReference } from './self-attention.js';
@@ -36,7 +43,9 @@ const OPERATORS: OperatorTable = {
   route: routeReference,
   scale: scaleReference,
   self_attention: selfAttentionReference,
+  ssm_scan: ssmScanReference,
   swiglu: swigluReference,
+  xielu: xieluReference,
 };
 
 /**

@@ -1,6 +1,7 @@
-/** Operators with a state, in float64: the causal convolution and the gated delta rule. @module */
+/** Operators with a state, in float64: the causal convolution, the gated delta rule and the selective scan. @module */
 import type { CausalConvPlan } from '../ops/causal-conv.js';
 import type { GatedDeltaPlan } from '../ops/gated-delta.js';
+import type { SsmScanPlan } from '../ops/ssm-scan.js';
 import { readAll, writeAll } from './elements.js';
 
 /** Convolves each channel over time. The outputs and the new state are rounded once. */
@@ -63,6 +64,37 @@ export function gatedDeltaReference(plan: GatedDeltaPlan): void {
   }
   writeAll(out, values, 'gated_delta: out');
   writeAll(state, states, 'gated_delta: state');
+}
+
+/** Runs the selective scan token by token. The outputs and the new state are rounded once. */
+export function ssmScanReference(plan: SsmScanPlan): void {
+  const { skip, state, min, max, fresh, out } = plan;
+  const [tokens, heads, dv] = plan.x.shape as [number, number, number];
+  const [, groups, d] = plan.b.shape as [number, number, number];
+  const read = (name: 'x' | 'b' | 'c' | 'dt' | 'rate' | 'bias') => readAll(plan[name], `ssm_scan: ${name}`);
+  const [x, b, c, dt, rate, bias] = [read('x'), read('b'), read('c'), read('dt'), read('rate'), read('bias')];
+  const skips = skip && readAll(skip, 'ssm_scan: skip');
+  const states = fresh ? new Float64Array(state.size) : readAll(state, 'ssm_scan: state');
+  const values = new Float64Array(out.size);
+  for (let h = 0; h < heads; h++) {
+    const group = Math.floor(h / (heads / groups));
+    for (let t = 0; t < tokens; t++) {
+      const step = Math.min(Math.max(softplus(dt[t * heads + h]! + bias[h]!), min), max);
+      const gamma = Math.exp(rate[h]! * step);
+      for (let j = 0; j < dv; j++) {
+        const value = x[(t * heads + h) * dv + j]!;
+        let sum = skips ? skips[h]! * value : 0;
+        for (let i = 0; i < d; i++) {
+          const [at, row] = [(h * d + i) * dv + j, (t * groups + group) * d + i];
+          states[at] = gamma * states[at]! + b[row]! * (step * value);
+          sum += states[at]! * c[row]!;
+        }
+        values[(t * heads + h) * dv + j] = sum;
+      }
+    }
+  }
+  writeAll(out, values, 'ssm_scan: out');
+  writeAll(state, states, 'ssm_scan: state');
 }
 
 /** Divides a vector by the root of its sum of squares and eps. */

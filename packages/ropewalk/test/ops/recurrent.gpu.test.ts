@@ -1,8 +1,14 @@
-/** The causal convolution and the gated delta rule on webgpu, against the float64 reference. */
+/** The causal convolution, the gated delta rule and the selective scan on webgpu, against the float64 reference. */
 import { describe } from 'node:test';
 import { noGpu, sharedWebgpu } from '../../../../test/support/gpu.js';
 import { dtypes, type Float, holds, placements, seeds, size } from '../../../../test/support/operators.js';
-import { compareWithReference, convTrial, deltaTrial, type StateTrial } from '../../../../test/support/recurrent.js';
+import {
+  compareWithReference,
+  convTrial,
+  deltaTrial,
+  type StateTrial,
+  scanTrial,
+} from '../../../../test/support/recurrent.js';
 import { tensorFrom } from '../../src/core/tensor.js';
 
 const rw = noGpu ? undefined : await sharedWebgpu();
@@ -34,5 +40,13 @@ describe('webgpu', { skip: noGpu }, () => {
       const draw = { tokens, keyHeads, group, d, dv, tiled: (bits & 1) !== 0, fresh: (bits & 2) !== 0 };
       return agree(deltaTrial(dtype, draw, how, seed));
     },
+  );
+
+  holds(
+    'ssm_scan: any sizes, layouts and options',
+    25,
+    [dtypes, size(0, 5), size(1, 3), size(1, 3), size(1, 20), size(1, 20), size(0, 7), placements, seeds],
+    (dtype, tokens, groups, share, d, dv, options, how, seed) =>
+      agree(scanTrial(dtype, { tokens, groups, share, d, dv, options }, how, seed)),
   );
 });

@@ -1,6 +1,6 @@
 /**
- * The causal convolution and the gated delta rule: the reference by their definitions, cpu against the reference, and a
- * sequence in pieces against the whole.
+ * The causal convolution, the gated delta rule and the selective scan: the reference by their definitions, cpu against
+ * the reference, and a sequence in pieces against the whole.
  */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -12,14 +12,17 @@ import {
   convTrial,
   type DeltaDraw,
   deltaTrial,
+  type ScanDraw,
   type StateTrial,
+  scanTrial,
 } from '../../../../test/support/recurrent.js';
 import { f64Tensor, floats } from '../../../../test/support/tensors.js';
 import { openCpu } from '../../src/backends/wasm/host.js';
-import { UNIT_ROUNDOFF } from '../../src/core/dtypes.js';
+import { roundTo, UNIT_ROUNDOFF } from '../../src/core/dtypes.js';
 import { type Tensor, tensorFrom, zeros } from '../../src/core/tensor.js';
 import { planCausalConv } from '../../src/ops/causal-conv.js';
 import { planGatedDelta } from '../../src/ops/gated-delta.js';
+import { planSsmScan } from '../../src/ops/ssm-scan.js';
 import { runReference } from '../../src/reference/index.js';
 import { Ropewalk } from '../../src/ropewalk.js';
 
@@ -47,6 +50,14 @@ const deltas: fc.Arbitrary<DeltaDraw> = fc.record({
   dv: size(1, 20),
   tiled: fc.boolean(),
   fresh: fc.boolean(),
+});
+const scans: fc.Arbitrary<ScanDraw> = fc.record({
+  tokens: size(0, 6),
+  groups: size(1, 3),
+  share: size(1, 3),
+  d: size(1, 20),
+  dv: size(1, 20),
+  options: size(0, 7),
 });
 
 /** Runs a trial on every module and thread count. */
@@ -186,6 +197,81 @@ holds(
   },
 );
 
+holds(
+  'swiglu with the activation relu, on cpu: to the bit, and in place',
+  40,
+  [dtypes, size(1, 70), seeds],
+  (dtype, n, seed) => {
+    const [gate, up] = [laid(dtype, [n], DENSE, seed), laid(dtype, [n], { ...DENSE, dense: false, step: 2 }, seed + 1)];
+    // A product of two 16-bit numbers is exact in f32, so it is rounded once.
+    const product = (a: number, b: number): number => roundTo(dtype, a * Math.max(b, 0));
+    const wanted = Array.from(floats(up), (u, i) => product(u, floats(gate)[i]!));
+    const squares = Array.from(floats(gate), (g) => product(g, g));
+    for (const rw of cpus) {
+      assert.deepEqual([...floats(rw.swiglu(gate, up as never, { activation: 'relu' }))], wanted);
+      const x = f64Tensor([...floats(gate)], [n], dtype);
+      rw.swiglu(x, x as never, { activation: 'relu', out: x as never });
+      assert.deepEqual([...floats(x)], squares);
+    }
+  },
+);
+
+describe('ssm_scan', () => {
+  test('by its definition: decayed, added to, then read', () => {
+    const [x, b, c] = [
+      f64Tensor([3, 5], [2, 1, 1]),
+      f64Tensor([10, 20, 30, 40], [2, 1, 2]),
+      f64Tensor([1, 0, 1, 100], [2, 1, 2]),
+    ];
+    const steps = { dt: f64Tensor([0.25, -9], [2, 1]), rate: f64Tensor([-0.5], [1]), bias: f64Tensor([0.5], [1]) };
+    const [state, out, skip] = [f64Tensor([7, 8], [1, 2, 1]), zeros('f64', [2, 1, 1]), f64Tensor([1000], [1])];
+    runReference(planSsmScan(x, b, c, steps, state as never, out, { skip, limits: [0.5, 1] }));
+    // softplus(0.75) = 1.137 is above the limits, softplus(-8.5) below them.
+    const [first, second] = [Math.exp(-0.5), Math.exp(-0.25)];
+    const held = [7 * first + 30, 8 * first + 60];
+    const last = [held[0]! * second + 30 * 2.5, held[1]! * second + 40 * 2.5];
+    for (const [got, want] of [
+      [floats(state), last],
+      [floats(out), [held[0]! + 3000, last[0]! + 100 * last[1]! + 5000]],
+    ] as const)
+      for (const [i, value] of want.entries()) assert.ok(Math.abs(got[i]! - value) < 1e-9);
+  });
+
+  test('a head reads b and c of its group, and steps are a softplus', () => {
+    const x = f64Tensor([1, 1, 1, 1], [1, 4, 1]);
+    const [b, c] = [f64Tensor([2, 3], [1, 2, 1]), f64Tensor([1, 1], [1, 2, 1])];
+    const steps = { dt: f64Tensor([0, 1, 2, 3], [1, 4]), rate: zeros('f64', [4]), bias: zeros('f64', [4]) };
+    const [state, out] = [f64Tensor([9, 9, 9, 9], [4, 1, 1]), zeros('f64', [1, 4, 1])];
+    runReference(planSsmScan(x, b, c, steps, state as never, out, { fresh: true }));
+    const wanted = [2, 2, 3, 3].map((one, h) => one * Math.log(1 + Math.exp(h)));
+    for (const [h, value] of floats(out).entries()) assert.ok(Math.abs(value - wanted[h]!) < 1e-12);
+  });
+
+  holds('cpu: any sizes, layouts and options', 80, [dtypes, scans, placements, seeds], (dtype, draw, how, seed) =>
+    agree(scanTrial(dtype, draw, how, seed)),
+  );
+
+  test('in pieces as whole, to the bit', () => {
+    const draw = { tokens: 6, groups: 2, share: 2, d: 16, dv: 10, options: 7 };
+    for (const rw of cpus) {
+      const [x, b, c, dt, rate, bias, , , skip] = scanTrial('f32', draw, DENSE_ALL, 5).given as Tensor<'f32'>[];
+      const run = (from: number, to: number, state: Tensor<'f32'>, fresh: boolean) => {
+        const [xs, bs, cs, dts] = [x!, b!, c!, dt!].map((one) => one.slice(0, from, to));
+        return rw.ssmScan(xs!, bs!, cs!, { dt: dts!, rate: rate!, bias: bias! }, state, { skip: skip!, fresh });
+      };
+      const whole = run(0, 6, zeros('f32', [4, 16, 10]), true);
+      const state = tensorFrom(new Float32Array(640).fill(9), { shape: [4, 16, 10] });
+      for (const [from, to] of [
+        [0, 1],
+        [1, 1],
+        [1, 4],
+        [4, 6],
+      ] as const)
+        assert.deepEqual(floats(run(from, to, state as Tensor<'f32'>, from === 0)), floats(whole.slice(0, from, to)));
+    }
+  });
+});
+
 test('what is not a state, and memory that is shared, are refused', () => {
   const [rw] = cpus;
   const [x, weight] = [zeros('f32', [2, 4]), zeros('f32', [4, 3])];
@@ -215,4 +301,13 @@ test('what is not a state, and memory that is shared, are refused', () => {
     /v: expected a multiple of the 2 heads of q, got 3/,
   );
   refused(() => rw!.gatedDelta(v, v, v, gates, memory, { eps: 0 }), /eps: expected a finite number > 0/);
+  const steps = { dt: zeros('f32', [2, 3]), rate: zeros('f32', [3]), bias: zeros('f32', [3]) };
+  refused(
+    () => rw!.ssmScan(v, q, q, steps, memory),
+    /ssm_scan: x: expected a multiple of the 2 groups of b as heads, got 3/,
+  );
+  const b = zeros('f32', [2, 3, 4]);
+  refused(() => rw!.ssmScan(v, b, b, steps, zeros('f32', [3, 4, 3])), /state: expected shape \[3,4,4\]/);
+  for (const limits of [[1, 0.5], [-1, 2], [1], [Number.NaN, 1], ['0', 1]] as never[])
+    refused(() => rw!.ssmScan(v, b, b, steps, memory, { limits }), /limits: expected \[min, max\] with 0 <= min/);
 });

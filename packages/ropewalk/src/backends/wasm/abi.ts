@@ -20,7 +20,7 @@ export enum Kernel {
   widenRows, packRows, splitRows, roundRows, linearFew, linearBlocks, linearMany, linearRounded,
   attentionFew, attentionMany,
   jobs, weighRows,
-  causalConv, gatedDelta,
+  causalConv, gatedDelta, ssmScan,
 }
 
 /** Many jobs of one kernel as one job; each has its own arguments. Unit u is unit u % each of job u / each. */
@@ -38,9 +38,13 @@ export enum Activation {
   add, swiglu,
   /** The sigmoid of a, which is always multiplied by b. */
   sigmoid,
+  /** The larger of a and 0, likewise. */
+  relu,
   /** SwiGLU with a limit, alpha and offset, which are its parameters. */
   clamped,
   gelu, geluTanh,
+  /** xIELU, whose factors are its parameters. */
+  xielu,
   /** a · first parameter, and · b where there is one. */
   scale,
   /** scale, then the soft cap, which is the second parameter. */
@@ -277,6 +281,26 @@ export enum GatedDelta {
   qRow, qHead, qStride, kRow, kHead, kStride, vRow, vHead, vStride, yRow, yHead, yStride,
   /** An f64, in two words. */
   eps, epsHigh,
+}
+
+/** ssm_scan. A unit is a head. */
+export enum SsmScan {
+  b, c, x, y,
+  /** Address of f32 `[heads, tokens, 2]`: the factor of the state, and the time step. */
+  steps,
+  /** Address of f32 `[heads]`, or 0. */
+  skip,
+  /** Address of dense f32 `[heads, d, dv]`. */
+  state,
+  /** The type of b, c, x and y. */
+  type,
+  tokens,
+  /** The heads that share a group of b and c. */
+  share,
+  d, dv,
+  /** A flag. */
+  fresh,
+  bRow, bGroup, bStride, cRow, cGroup, cStride, xRow, xHead, xStride, yRow, yHead, yStride,
 }
 
 /** The channels that a unit of causalConv computes. */

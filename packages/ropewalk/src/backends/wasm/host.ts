@@ -14,7 +14,7 @@ import { takeStorage, WasmMemory } from './memory.js';
 import { compileKernels, type Kernels } from './module.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runExpertLinear, runLinear } from './operators/linear.js';
-import { runCausalConv, runGatedDelta } from './operators/recurrent.js';
+import { runCausalConv, runGatedDelta, runSsmScan } from './operators/recurrent.js';
 import { runRope } from './operators/rope.js';
 import { runRoute } from './operators/route.js';
 import { runArgmax, runEmbedding, runNorm } from './operators/rows.js';
@@ -34,11 +34,13 @@ const OPERATORS: OperatorTable<[Call]> = {
   layer_norm: runNorm,
   gelu: runElementwise,
   geglu: runElementwise,
+  xielu: runElementwise,
   scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
   causal_conv: runCausalConv,
   gated_delta: runGatedDelta,
+  ssm_scan: runSsmScan,
 };
 
 /** The SIMD of the module that runs, and the reasons against a faster one and more threads. */

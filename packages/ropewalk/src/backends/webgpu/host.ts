@@ -14,7 +14,7 @@ import { type OpenDevice, openDevice } from './device.js';
 import { type Block, BlockPool, GpuStorage, USAGE } from './memory.js';
 import { runElementwise, runRearrange } from './operators/elementwise.js';
 import { runExpertLinear, runLinear } from './operators/linear.js';
-import { runCausalConv, runGatedDelta } from './operators/recurrent.js';
+import { runCausalConv, runGatedDelta, runSsmScan } from './operators/recurrent.js';
 import { runRope } from './operators/rope.js';
 import { runArgmax, runEmbedding, runNorm, runRoute } from './operators/rows.js';
 import { runSelfAttention } from './operators/self-attention.js';
@@ -33,11 +33,13 @@ const OPERATORS: OperatorTable<[Call]> = {
   layer_norm: runNorm,
   gelu: runElementwise,
   geglu: runElementwise,
+  xielu: runElementwise,
   scale: runElementwise,
   route: runRoute,
   expert_linear: runExpertLinear,
   causal_conv: runCausalConv,
   gated_delta: runGatedDelta,
+  ssm_scan: runSsmScan,
 };
 
 /** The backend. Open it with {@link openWebgpu}. */

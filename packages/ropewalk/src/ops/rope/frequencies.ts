@@ -289,6 +289,7 @@ function llama3Frequency(frequency: number, s: Extract<RopeScaling, { kind: 'lla
   const wavelength = (2 * Math.PI) / frequency;
   if (wavelength < s.originalContext / s.highFreqFactor) return frequency;
   if (wavelength > s.originalContext / s.lowFreqFactor) return frequency / s.factor;
+  if (s.highFreqFactor === s.lowFreqFactor) return frequency; // as in Llama 4 Scout: nothing lies between
   const smooth = (s.originalContext / wavelength - s.lowFreqFactor) / (s.highFreqFactor - s.lowFreqFactor);
   return ((1 - smooth) * frequency) / s.factor + smooth * frequency;
 }
@@ -352,8 +353,8 @@ function checkScaling(scaling: RopeScaling, pairs: number, dim: number, op: stri
       checkPositive(scaling.factor, `${at}.factor`);
       checkPositive(scaling.originalContext, `${at}.original_context`);
       checkPositive(scaling.lowFreqFactor, `${at}.low_freq_factor`);
-      if (!(checkPositive(scaling.highFreqFactor, `${at}.high_freq_factor`) > scaling.lowFreqFactor)) {
-        const expected = `a number above low_freq_factor=${scaling.lowFreqFactor}`;
+      if (!(checkPositive(scaling.highFreqFactor, `${at}.high_freq_factor`) >= scaling.lowFreqFactor)) {
+        const expected = `a number of at least low_freq_factor=${scaling.lowFreqFactor}`;
         refuse('RANGE', `${at}.high_freq_factor`, expected, scaling.highFreqFactor);
       }
       return scaling;

@@ -146,7 +146,7 @@ function hfFrequencies(exponents: Uint32Array, options: FrequencyOptions): Float
       return plain.map((freq) => {
         const wavelength = f32(f32(2 * Math.PI) / freq);
         const slowed = wavelength > originalContext / low ? f32(freq / f32(factor)) : freq;
-        if (wavelength > originalContext / low || wavelength < originalContext / high) return slowed;
+        if (wavelength > originalContext / low || wavelength < originalContext / high || low === high) return slowed;
         const smooth = f32(f32(f32(f32(originalContext) / wavelength) - f32(low)) / f32(high - low));
         return f32(f32(f32(f32(1 - smooth) * slowed) / f32(factor)) + f32(smooth * slowed));
       });

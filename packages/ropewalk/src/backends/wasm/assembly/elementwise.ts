@@ -143,6 +143,15 @@ function geluWide4(x: v128, b: v128): v128 {
   return f32x4.add(f32x4.pmax(f32x4.pmin(up, limit), f32x4.neg(limit)), splat(args, Elementwise.third));
 }
 
+/** Computes xIELU; (positive · x) · x overflows only where the result does. */
+@inline function xielu4(args: usize, x: v128): v128 {
+  const zero = f32x4.splat(0), above = f32x4.max(x, zero), below = f32x4.min(x, zero);
+  const square = f32x4.mul(f32x4.mul(above, splat(args, Elementwise.first)), above);
+  const power = f32x4.sub(f32x4.sub(expNonPositive4(below), one4()), below);
+  const line = f32x4.mul(x, splat(args, Elementwise.third));
+  return f32x4.add(f32x4.add(square, f32x4.mul(power, splat(args, Elementwise.second))), line);
+}
+
 /** Computes four elements of common arguments; `b` is the address of the second operand's, if there is one. */
 @inline function apply(activation: Activation, args: usize, a: v128, b: usize, second: bool): v128 {
   if (activation == Activation.add) return f32x4.add(a, v128.load(b));
@@ -150,6 +159,8 @@ function geluWide4(x: v128, b: v128): v128 {
     const g = clampedGate4(args, a), w = f32x4.mul(g, splat(args, Elementwise.second));
     return f32x4.mul(clampedUp4(args, v128.load(b)), timesSigmoid4(g, w));
   }
+  if (activation == Activation.xielu) return xielu4(args, a);
+  if (activation == Activation.relu) return f32x4.mul(v128.load(b), f32x4.max(a, f32x4.splat(0)));
   if (activation == Activation.sigmoid) {
     const most = f32x4.splat(87); // beyond, the sigmoid is 0 or 1; pmin and pmax keep a NaN in its first place
     return timesSigmoid4(v128.load(b), f32x4.pmax(f32x4.pmin(a, most), f32x4.neg(most)));
@@ -193,7 +204,7 @@ function applyWide(activation: i32, args: usize, a: v128, b: v128): v128 {
     }
   }
   const checked = activation != Activation.add && activation != Activation.scale && activation != Activation.softcap &&
-    activation != Activation.sigmoid;
+    activation != Activation.sigmoid && activation != Activation.relu && activation != Activation.xielu;
   const most = checked ? mostCommon(activation, args) : i32x4.splat(0);
   for (; i < n; i += 8) {
     if (activation == Activation.swiglu) {
@@ -234,9 +245,11 @@ function compute(type: i32, args: usize, y: usize, a: usize, b: usize, n: i32): 
       break;
     case Activation.swiglu: loop(Activation.swiglu, args, y, a, b, n); break;
     case Activation.sigmoid: loop(Activation.sigmoid, args, y, a, b, n); break;
+    case Activation.relu: loop(Activation.relu, args, y, a, b, n); break;
     case Activation.clamped: loop(Activation.clamped, args, y, a, b, n); break;
     case Activation.gelu: loop(Activation.gelu, args, y, a, b, n); break;
     case Activation.geluTanh: loop(Activation.geluTanh, args, y, a, b, n); break;
+    case Activation.xielu: loop(Activation.xielu, args, y, a, b, n); break;
     case Activation.scale: loop(Activation.scale, args, y, a, b, n); break;
     case Activation.softcap: loop(Activation.softcap, args, y, a, b, n); break;
   }

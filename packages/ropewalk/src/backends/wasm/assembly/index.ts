@@ -15,7 +15,7 @@ import {
   linearBlocks, linearFew, linearMany, linearRounded, packRows, roundRows, splitRows, weighRows, widenRows,
 } from './linear';
 import { norm } from './norm';
-import { causalConv, gatedDelta } from './recurrent';
+import { causalConv, gatedDelta, ssmScan } from './recurrent';
 import { rope } from './rope';
 import { MR } from './tile';
 
@@ -44,6 +44,7 @@ export function run(kernel: i32, args: usize, from: i32, to: i32, scratch: usize
     case Kernel.weighRows: weighRows(args, from, to, scratch); break;
     case Kernel.causalConv: causalConv(args, from, to, scratch); break;
     case Kernel.gatedDelta: gatedDelta(args, from, to, scratch); break;
+    case Kernel.ssmScan: ssmScan(args, from, to, scratch); break;
   }
 }
 

@@ -1,5 +1,5 @@
-/** Operators that carry a state from token to token: the causal convolution and the gated delta rule. */
-import { CausalConv, CHANNELS, GatedDelta } from '../abi';
+/** Operators that carry a state from token to token: the causal convolution, the gated delta rule, the selective scan. */
+import { CausalConv, CHANNELS, GatedDelta, SsmScan } from '../abi';
 import { address, place, real, word } from './args';
 import { bytesOf, expNonPositive4, laneOf, madd, minusAbs4, one4, readRowOf, writeRowOf } from './lanes';
 
@@ -157,6 +157,56 @@ export function gatedDelta(args: usize, from: i32, to: i32, scratch: usize): voi
       }
       const yAt = t * word(args, GatedDelta.yRow) + h * word(args, GatedDelta.yHead);
       writeRowOf(type, address(args, GatedDelta.y) + <usize>yAt * size, asked, dv, word(args, GatedDelta.yStride));
+    }
+  }
+}
+
+/**
+ * Runs the selective scan of heads, in one pass over the state for each token.
+ *
+ * @param scratch - memory of this thread: f32 [2·d + 2·dv], each rounded up to four elements: b, c, x and then Δ·x, y
+ */
+export function ssmScan(args: usize, from: i32, to: i32, scratch: usize): void {
+  const type = word(args, SsmScan.type), size = bytesOf(type), tokens = word(args, SsmScan.tokens);
+  const d = word(args, SsmScan.d), dv = word(args, SsmScan.dv), skips = address(args, SsmScan.skip);
+  const b = scratch, c = place(b, (d + 3) & ~3), x = place(c, (d + 3) & ~3), y = place(x, (dv + 3) & ~3);
+  for (let h = from; h < to; h++) {
+    const group = h / word(args, SsmScan.share);
+    const state = place(address(args, SsmScan.state), h * d * dv);
+    if (word(args, SsmScan.fresh)) memory.fill(state, 0, (d * dv) << 2);
+    const steps = place(address(args, SsmScan.steps), 2 * h * tokens);
+    const skip = skips ? load<f32>(place(skips, h)) : <f32>0;
+    for (let t = 0; t < tokens; t++) {
+      const bAt = t * word(args, SsmScan.bRow) + group * word(args, SsmScan.bGroup);
+      const cAt = t * word(args, SsmScan.cRow) + group * word(args, SsmScan.cGroup);
+      const xAt = t * word(args, SsmScan.xRow) + h * word(args, SsmScan.xHead);
+      readRowOf(type, b, address(args, SsmScan.b) + <usize>bAt * size, d, word(args, SsmScan.bStride));
+      readRowOf(type, c, address(args, SsmScan.c) + <usize>cAt * size, d, word(args, SsmScan.cStride));
+      readRowOf(type, x, address(args, SsmScan.x) + <usize>xAt * size, dv, word(args, SsmScan.xStride));
+      const gamma = load<f32>(place(steps, 2 * t)), step = load<f32>(place(steps, 2 * t + 1));
+      for (let j = 0; j < dv; j++) {
+        const value = load<f32>(place(x, j));
+        store<f32>(place(y, j), skip * value);
+        store<f32>(place(x, j), step * value);
+      }
+      const gamma4 = f32x4.splat(gamma);
+      for (let i = 0; i < d; i++) {
+        const row = place(state, i * dv);
+        const b4 = f32x4.splat(load<f32>(place(b, i))), c4 = f32x4.splat(load<f32>(place(c, i)));
+        let j = 0;
+        for (; j + 4 <= dv; j += 4) {
+          const s = madd(b4, v128.load(place(x, j)), f32x4.mul(v128.load(place(row, j)), gamma4));
+          v128.store(place(row, j), s);
+          v128.store(place(y, j), madd(s, c4, v128.load(place(y, j))));
+        }
+        for (; j < dv; j++) {
+          const s = load<f32>(place(row, j)) * gamma + laneOf(b4, 0) * load<f32>(place(x, j));
+          store<f32>(place(row, j), s);
+          store<f32>(place(y, j), load<f32>(place(y, j)) + s * laneOf(c4, 0));
+        }
+      }
+      const yAt = t * word(args, SsmScan.yRow) + h * word(args, SsmScan.yHead);
+      writeRowOf(type, address(args, SsmScan.y) + <usize>yAt * size, y, dv, word(args, SsmScan.yStride));
     }
   }
 }

@@ -1,9 +1,10 @@
-/** Operators with a state: the causal convolution and the gated delta rule. @module */
+/** Operators with a state: the causal convolution, the gated delta rule and the selective scan. @module */
 import type { Tensor } from '../../../core/tensor.js';
 import type { CausalConvPlan } from '../../../ops/causal-conv.js';
 import type { GatedDeltaPlan } from '../../../ops/gated-delta.js';
+import type { SsmScanPlan } from '../../../ops/ssm-scan.js';
 import { type Call, elementOf, reads, type Use, writes } from '../call.js';
-import { CAUSAL_CONV, GATED_DELTA } from '../shaders/recurrent.js';
+import { CAUSAL_CONV, GATED_DELTA, SSM_SCAN } from '../shaders/recurrent.js';
 
 /** Lists the operands and their parameters: the first element, then the strides of these names. */
 function operands<P extends string>(
@@ -81,3 +82,37 @@ export function runGatedDelta(plan: GatedDeltaPlan, call: Call): void {
     groups: Math.ceil((heads * dv) / GATED_DELTA.threads),
   });
 }
+
+/** Queues the selective scan. */
+export function runSsmScan(plan: SsmScanPlan, call: Call): void {
+  const { x, b, c, dt, rate, bias, skip, state, min, max, fresh, out } = plan;
+  call.stage([x, b, c, dt, rate, bias, ...(skip ? [skip] : [])], [out, state]);
+  const [tokens, heads, dv] = x.shape as [number, number, number];
+  const [, groups, d] = b.shape as [number, number, number];
+  const { uses, params } = operands(
+    call,
+    [
+      ['x', x, ['xRow', 'xHead', 'xStep']],
+      ['b', b, ['bRow', 'bGroup', 'bStep']],
+      ['c', c, ['cRow', 'cGroup', 'cStep']],
+      ['dt', dt, ['dtRow', 'dtHead']],
+      ['rate', rate, ['rateStep']],
+      ['bias', bias, ['biasStep']],
+      ['skip', skip, ['skipStep']],
+      ['out', out, ['outRow', 'outHead', 'outStep']],
+      ['state', state],
+    ] as const,
+    ['out', 'state'],
+  );
+  call.launch({
+    kernel: SSM_SCAN,
+    variant: { skip: skip !== undefined, fresh },
+    uses,
+    params: { ...params, tokens, heads, groups, d, dv, min, max: Math.min(max, LARGEST_F32) },
+    runs: [],
+    groups: Math.ceil((heads * dv) / SSM_SCAN.threads),
+  });
+}
+
+/** Shaders may assume that no number is infinite. */
+const LARGEST_F32 = (2 - 2 ** -23) * 2 ** 127;

@@ -25,7 +25,7 @@ export const ELEMENTWISE: Kernel<(typeof PARAMS)[number], ElementwiseVariant> = 
     const text = ACTIVATIONS[activation](V, second ? ' * b' : '');
     return /* wgsl */ `
 ${WALK}
-${activation === 'add' || activation === 'scale' ? '' : expText(lanes)}
+${['add', 'scale', 'relu'].includes(activation) ? '' : expText(lanes)}
 ${activation === 'softcap' ? capText(lanes) : ''}
 ${text.includes('times_sigmoid') ? timesSigmoidText(V) : ''}
 ${text.includes('gelu(') ? geluText(V) : ''}
@@ -47,6 +47,7 @@ const ACTIVATIONS: Readonly<Record<ElementwiseTerms['activation'], (V: string, t
   swiglu: () => 'let y = times_sigmoid(a, a) * b;',
   sigmoid: () => 'let y = times_sigmoid(b, a);',
   // Comparisons keep a NaN, which min and clamp need not do.
+  relu: (V) => `let y = select(a, ${V}(0.0), a < ${V}(0.0)) * b;`,
   clamped: (V) => /* wgsl */ `let limit = ${V}(params.first);
   let gate = select(a, limit, a > limit);
   let up = select(select(b, limit, b > limit), -limit, b < -limit);
@@ -55,6 +56,11 @@ const ACTIVATIONS: Readonly<Record<ElementwiseTerms['activation'], (V: string, t
   // w is 2z in x / (1 + exp(−2z)), with z = √(2/π) · (x + 0.044715·x³).
   geluTanh: (V, times) => /* wgsl */ `let w = a * fma(a * a, ${V}(0.07135481), ${V}(1.5957691));
   let y = times_sigmoid(a, w)${times};`,
+  // (positive · x) · x overflows only where the result does.
+  xielu: (V) => /* wgsl */ `let above = select(${V}(0.0), a, a > ${V}(0.0));
+  let below = select(${V}(0.0), a, a < ${V}(0.0));
+  let power = exp_below_zero(below) - 1.0 - below;
+  let y = params.first * above * above + params.second * power + params.third * a;`,
   scale: (_, times) => `let y = a * params.first${times};`,
   softcap: (_, times) => `let y = cap(a * params.first${times}, params.second);`,
 };

@@ -1,4 +1,4 @@
-/** Operators with a state: the causal convolution, a thread a channel, and the gated delta rule, a thread a column. @module */
+/** Operators with a state: the causal convolution, a thread a channel; the gated delta rule and the selective scan, a thread a column. @module */
 import type { Kernel } from '../shader.js';
 import { expText, MAIN, UNIT } from './common.js';
 
@@ -58,6 +58,24 @@ ${MAIN} {
 }`,
 };
 
+/** It needs {@link expText}. */
+const SOFTPLUS = /* wgsl */ `
+/// ln(1 + y) for 0 <= y <= 1, by 2·atanh(z) with z = y / (2 + y) <= 1/3.
+fn log_one_plus(y: f32) -> f32 {
+  let z = y / (2.0 + y);
+  let w = z * z;
+  var p = fma(w, 1.0 / 15.0, 1.0 / 13.0);
+  p = fma(p, w, 1.0 / 11.0);
+  p = fma(p, w, 1.0 / 9.0);
+  p = fma(p, w, 1.0 / 7.0);
+  p = fma(p, w, 1.0 / 5.0);
+  p = fma(p, w, 1.0 / 3.0);
+  return 2.0 * fma(z * w, p, z);
+}
+fn softplus(x: f32) -> f32 {
+  return max(x, 0.0) + log_one_plus(exp_below_zero(-abs(x)));
+}`;
+
 /** The parts of the text of the gated delta rule that vary. */
 interface DeltaVariant {
   readonly tiled: boolean;
@@ -93,18 +111,7 @@ export const GATED_DELTA: Kernel<(typeof DELTA_PARAMS)[number], DeltaVariant> = 
   threads: 64,
   code: ({ tiled, fresh }) => /* wgsl */ `
 ${SIGMOID}
-/// ln(1 + y) for 0 <= y <= 1, by 2·atanh(z) with z = y / (2 + y) <= 1/3.
-fn log_one_plus(y: f32) -> f32 {
-  let z = y / (2.0 + y);
-  let w = z * z;
-  var p = fma(w, 1.0 / 15.0, 1.0 / 13.0);
-  p = fma(p, w, 1.0 / 11.0);
-  p = fma(p, w, 1.0 / 9.0);
-  p = fma(p, w, 1.0 / 7.0);
-  p = fma(p, w, 1.0 / 5.0);
-  p = fma(p, w, 1.0 / 3.0);
-  return 2.0 * fma(z * w, p, z);
-}
+${SOFTPLUS}
 
 ${MAIN} {
   let unit = ${UNIT};
@@ -120,7 +127,7 @@ ${MAIN} {
     let q = params.q + t * params.qRow + group * params.qHead;
     let k = params.k + t * params.kRow + group * params.kHead;
     let x = load_decay(params.decay + t * params.decayRow + h * params.decayHead) + bias;
-    let gamma = exp_below_zero(rate * (max(x, 0.0) + log_one_plus(exp_below_zero(-abs(x)))));
+    let gamma = exp_below_zero(rate * softplus(x));
     var qq = params.eps;
     var kk = params.eps;
     var held = 0.0;
@@ -145,6 +152,57 @@ ${MAIN} {
       params.out + t * params.outRow + h * params.outHead + column * params.outStep,
       sum * (params.scale / sqrt(qq)),
     );
+  }
+}`,
+};
+
+/** The parts of the text of the selective scan that vary. */
+interface ScanVariant {
+  readonly skip: boolean;
+  readonly fresh: boolean;
+}
+
+const SCAN_PARAMS = [
+  ...(['tokens', 'heads', 'groups', 'd', 'dv', 'min', 'max', 'state'] as const),
+  ...(['x', 'xRow', 'xHead', 'xStep', 'out', 'outRow', 'outHead', 'outStep'] as const),
+  ...(['b', 'bRow', 'bGroup', 'bStep', 'c', 'cRow', 'cGroup', 'cStep'] as const),
+  ...(['dt', 'dtRow', 'dtHead', 'rate', 'rateStep', 'bias', 'biasStep', 'skip', 'skipStep'] as const),
+] as const;
+
+/** Operands x, b, c, dt, rate, bias, state, out, and skip where there is one. A thread computes one column, as above. */
+export const SSM_SCAN: Kernel<(typeof SCAN_PARAMS)[number], ScanVariant> = {
+  name: 'ssm_scan',
+  params: SCAN_PARAMS,
+  floats: ['min', 'max'],
+  threads: 64,
+  code: ({ skip, fresh }) => /* wgsl */ `
+${expText(1)}
+${SOFTPLUS}
+
+${MAIN} {
+  let unit = ${UNIT};
+  if (unit >= params.heads * params.dv) { return; }
+  let h = unit / params.dv;
+  let column = unit % params.dv;
+  let group = h / (params.heads / params.groups);
+  let state = params.state + h * params.d * params.dv + column;
+  let rate = load_rate(params.rate + h * params.rateStep);
+  let bias = load_bias(params.bias + h * params.biasStep);
+  ${fresh ? 'for (var i = 0u; i < params.d; i++) { store_state(state + i * params.dv, 0.0); }' : ''}
+  for (var t = 0u; t < params.tokens; t++) {
+    let b = params.b + t * params.bRow + group * params.bGroup;
+    let c = params.c + t * params.cRow + group * params.cGroup;
+    let step = clamp(softplus(load_dt(params.dt + t * params.dtRow + h * params.dtHead) + bias), params.min, params.max);
+    let gamma = exp_below_zero(rate * step);
+    let value = load_x(params.x + t * params.xRow + h * params.xHead + column * params.xStep);
+    var sum = ${skip ? 'value * load_skip(params.skip + h * params.skipStep)' : '0.0'};
+    for (var i = 0u; i < params.d; i++) {
+      let added = load_b(b + i * params.bStep) * (step * value);
+      let now = fma(gamma, load_state(state + i * params.dv), added);
+      store_state(state + i * params.dv, now);
+      sum = fma(now, load_c(c + i * params.cStep), sum);
+    }
+    store_out(params.out + t * params.outRow + h * params.outHead + column * params.outStep, sum);
   }
 }`,
 };

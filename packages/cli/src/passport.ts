@@ -1,0 +1,174 @@
+/** `ropewalk passport`: what every runtime rotates with a model's files, what is wrong, and what it costs. @module */
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { type Passport, type PassportForm, passportOf } from '@ropewalk/dialects';
+import { readJsonFile, writeOutput } from '@ropewalk/formats/internal/node';
+import { modelFileOf, readGgufModel } from '@ropewalk/formats/node';
+import { fail, refuse } from 'ropewalk/backend';
+import { countLayers, Fields } from 'ropewalk/internal';
+import { describeLayers } from './inspect.js';
+import { Flags, type Switches, type Texts } from './options.js';
+import { counted, EXIT, printable, printResult } from './output.js';
+import { type Cost, costOf } from './passport-cost.js';
+import type { ModelRunOptions } from './run-model.js';
+import { VERSION } from './version.js';
+
+export type PassportCommandOptions = Omit<ModelRunOptions, 'model' | 'cacheDtype'> &
+  Texts<'text' | 'junit' | 'stamp'> &
+  Switches<'strict' | 'check'> & { readonly serve?: readonly string[] };
+
+type Finding = Passport['findings'][number];
+
+/** The name of a stamp's form. */
+const FORM = 'rope-passport/1';
+
+/**
+ * @param paths - the forms of one model; the first is what its maker published
+ * @returns 1 for a finding of level error, with --strict also for a warning; else 0
+ */
+export async function passport(paths: readonly string[], options: PassportCommandOptions): Promise<number> {
+  const flags = new Flags(options);
+  const context = flags.integer('context', 1);
+  if (options.check && options.stamp === undefined)
+    fail('FORMAT', '--check', 'it needs --stamp FILE, the stamp to hold the model against.');
+  if (options.text === undefined)
+    flags.refuseAny(['backend', 'threads', 'activations'], 'it needs --text FILE, of which the cost is computed.');
+  const forms: PassportForm[] = [];
+  for (const path of paths) forms.push(await readForm(path));
+  const result = passportOf(forms, { serve: options.serve, context });
+  const { table } = result;
+  const hash = table && createHash('sha256').update(table).digest('hex');
+  const findings = [...result.findings];
+  if (options.stamp !== undefined && hash !== undefined) {
+    if (options.check) findings.push(...checkStamp(options.stamp, hash));
+    else if (findings.every(({ level }) => level !== 'error')) writeStamp(options.stamp, hash, result);
+  }
+  const cost = options.text === undefined ? undefined : await costOf(paths[0]!, options.text, result, options);
+  const passed = { ...result, findings };
+  if (options.junit !== undefined) writeOutput(options.junit, toJunit(passed, forms), '--junit');
+  printResult(options.json, {
+    json: () => ({
+      ropewalk: VERSION,
+      hash,
+      readings: result.readings.map(({ model, comparison, ...one }) => ({
+        ...one,
+        layers: model?.numLayers,
+        notes: model?.notes,
+        groups: comparison?.groups,
+      })),
+      findings,
+      cost,
+    }),
+    lines: () => describe(passed, hash, cost),
+  });
+  const worst = options.strict ? ['error', 'warning'] : ['error'];
+  return findings.some(({ level }) => worst.includes(level)) ? EXIT.failed : EXIT.ok;
+}
+
+async function readForm(path: string): Promise<PassportForm> {
+  const file = modelFileOf(path);
+  if (/\.gguf$/i.test(file)) {
+    const { header, factors } = await readGgufModel(file);
+    return { name: path, header: { ...header, readTensor: (name) => factors.get(name) } };
+  }
+  if (/\.json$/i.test(file)) return { name: path, json: readJsonFile(file) };
+  if (!existsSync(file)) fail('FORMAT', path, 'there is no such file or folder.');
+  return refuse('FORMAT', path, 'a config.json, a .gguf, or a folder with one', file);
+}
+
+/** Holds a model against a stamp. */
+function checkStamp(path: string, hash: string): Finding[] {
+  const stamp = new Fields(readJsonFile(path), path);
+  const form = stamp.text('form');
+  if (form !== FORM) refuse('FORMAT', `${path}: form`, FORM, form, 'Write the stamp again with --stamp.');
+  const stamped = stamp.text('hash');
+  if (stamped === hash) return [];
+  const says = `it was written for another RoPE: its hash begins with ${printable(stamped.slice(0, 12))}, and that of this model with ${hash.slice(0, 12)}.`;
+  return [
+    { level: 'error', where: path, says, repair: 'If the change is meant, write the stamp again without --check.' },
+  ];
+}
+
+function writeStamp(path: string, hash: string, { readings }: Passport): void {
+  const [first] = readings;
+  const { architecture, numLayers, layers } = first!.model!;
+  const stamp = {
+    form: FORM,
+    ropewalk: VERSION,
+    hash,
+    reader: first!.reader,
+    source: first!.source,
+    architecture,
+    numLayers,
+    rope: describeLayers(layers),
+  };
+  writeOutput(path, `${JSON.stringify(stamp, null, 2)}\n`, '--stamp');
+}
+
+function describe({ readings, findings }: Passport, hash: string | undefined, cost: Cost | undefined): string[] {
+  const lines: string[] = [];
+  let form: string | undefined;
+  for (const one of readings) {
+    const { model } = one;
+    if (one.form !== form) {
+      form = one.form;
+      const about = model ? `: ${model.architecture}, ${countLayers(model.numLayers)}` : '';
+      lines.push(...(lines.length > 0 ? [''] : []), `${form}${about}`);
+    }
+    lines.push(`  ${one.reader}`);
+    if (!model) lines.push('    fails');
+    else if (one !== readings[0] && one.same) lines.push('    the same');
+    else lines.push(...describeLayers(model.layers).map((line) => `    ${line}`));
+    if (one.scores.length > 0)
+      lines.push(
+        `    q·k off by ${one.scores.map(({ distance, error }) => `${percent(error)} at ${distance}`).join(', ')}`,
+      );
+  }
+  if (findings.length > 0) lines.push('', 'Findings');
+  for (const { level, where, says, repair, source } of findings) {
+    const [first, ...others] = printable(says).split(/(?<=\.) (?=[A-Z])/);
+    lines.push(`  ${level.toUpperCase().padEnd(7)} ${printable(where)}: ${first}`);
+    lines.push(...others.map((sentence) => `          ${sentence}`));
+    if (repair) lines.push(`          ${printable(repair)}`);
+    if (source) lines.push(`          ${source}`);
+  }
+  if (cost) lines.push('', ...describeCost(cost));
+  const count = (level: Finding['level']): number => findings.filter((one) => one.level === level).length;
+  const counts = `${counted(count('error'), 'error')}, ${counted(count('warning'), 'warning')}, ${counted(count('note'), 'note')}`;
+  lines.push('', hash ? `${counts}; hash ${hash.slice(0, 12)}` : counts);
+  return lines;
+}
+
+function describeCost({ tokens, readings }: Cost): string[] {
+  const width = Math.max(...readings.map(({ reader }) => reader.length));
+  const ends = readings[0]!.nats.map(({ to }) => String(to).padStart(8)).join('');
+  return [
+    `Cost of ${tokens} tokens, in nats a token, up to position`,
+    `  ${''.padEnd(width)} ${ends}     all`,
+    ...readings.map(
+      ({ reader, nats, mean }) =>
+        `  ${reader.padEnd(width)} ${nats.map((one) => one.mean.toFixed(3).padStart(8)).join('')}${mean.toFixed(3).padStart(8)}`,
+    ),
+  ];
+}
+
+const percent = (value: number): string => (value < 0.001 ? '< 0.1 %' : `${Number((100 * value).toPrecision(2))} %`);
+
+/** One test case for each form and each finding, errors and warnings as failures. */
+function toJunit({ findings }: Passport, forms: readonly PassportForm[]): string {
+  const text = (value: string): string =>
+    printable(value).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
+  const failures = findings.filter(({ level }) => level !== 'note');
+  const fine = forms.filter(({ name }) => !failures.some(({ where }) => where.startsWith(name)));
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuite name="ropewalk passport" tests="${fine.length + failures.length}" failures="${failures.length}">`,
+    ...fine.map(({ name }) => `  <testcase classname="passport" name="${text(name)}"/>`),
+    ...failures.map(
+      ({ level, where, says, repair = '' }) =>
+        `  <testcase classname="passport" name="${text(where)}"><failure type="${level}" message="${text(says)}">${text(repair)}</failure></testcase>`,
+    ),
+    '</testsuite>',
+    '',
+  ].join('\n');
+}

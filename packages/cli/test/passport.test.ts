@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { ropewalkIn } from '../../../test/support/command.js';
+
+const root = fileURLToPath(new URL('../../../', import.meta.url));
+const MARLINE = join(root, 'models/marline');
+const folder = mkdtempSync(join(tmpdir(), 'passport-'));
+after(() => rmSync(folder, { recursive: true }));
+const ropewalk = (...args: string[]) => ropewalkIn(folder, 'passport', ...args);
+const file = (name: string, json: unknown): string => {
+  writeFileSync(join(folder, name), typeof json === 'string' ? json : JSON.stringify(json));
+  return name;
+};
+const config = JSON.parse(readFileSync(join(MARLINE, 'config.json'), 'utf8'));
+const own = file('config.json', config);
+const other = file('other.json', { ...config, rope_theta: 500000 });
+const doubtful = file('doubtful.json', {
+  ...config,
+  rope_theta: undefined,
+  rope_parameters: { rope_type: 'default', rope_theta: 500000 },
+});
+
+describe('ropewalk passport', () => {
+  test('a model and its GGUF are the same: exit 0', async () => {
+    const { status, stdout } = await ropewalk(MARLINE, join(MARLINE, 'model-q8_0.gguf'));
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /^ {2}llama\.cpp\n {4}the same$/m);
+    assert.match(stdout, /^0 errors, 0 warnings, 0 notes; hash [0-9a-f]{12}$/m);
+  });
+  test('forms that differ: exit 1, and the position from which it matters', async () => {
+    const { status, stdout } = await ropewalk(own, other);
+    assert.equal(status, 1);
+    assert.match(stdout, /^ {2}ERROR {3}other\.json, transformers 5: Layers 0-3: base 500000 instead of 10000\.$/m);
+    assert.match(stdout, /Angles are 0\.1 rad apart from position \d+ on/);
+    assert.match(stdout, /q·k off by [\d.]+ % at 1,/);
+  });
+  test('a warning is exit 0, and 1 with --strict; JUnit has it as a failure', async () => {
+    assert.equal((await ropewalk(doubtful)).status, 0);
+    const { status } = await ropewalk(doubtful, '--strict', '--junit', 'report.xml');
+    assert.equal(status, 1);
+    const report = readFileSync(join(folder, 'report.xml'), 'utf8');
+    assert.match(report, /<testsuite name="ropewalk passport" tests="(\d)" failures="\1">/);
+    assert.match(
+      report,
+      /<failure type="warning" message="[^<"]*rope_parameters[^<"]*">Write &quot;rope_theta&quot;: 500000\./,
+    );
+  });
+  test('a stamp is held against the model later', async () => {
+    assert.equal((await ropewalk(own, '--stamp', 'rope-passport.json')).status, 0);
+    const stamp = JSON.parse(readFileSync(join(folder, 'rope-passport.json'), 'utf8'));
+    assert.equal(stamp.form, 'rope-passport/1');
+    assert.match(stamp.hash, /^[0-9a-f]{64}$/);
+    assert.equal(
+      (await ropewalk(join(MARLINE, 'model-q8_0.gguf'), '--stamp', 'rope-passport.json', '--check')).status,
+      0,
+    );
+    const { status, stdout } = await ropewalk(other, '--stamp', 'rope-passport.json', '--check');
+    assert.equal(status, 1);
+    assert.match(stdout, /ERROR {3}rope-passport\.json: it was written for another RoPE/);
+    // No stamp for a model with errors.
+    await ropewalk(own, other, '--stamp', 'none.json');
+    assert.ok(!existsSync(join(folder, 'none.json')));
+  });
+  test('--text: the cost is that of two real runs', async () => {
+    const text = file('text.txt', readFileSync(join(MARLINE, 'README.md'), 'utf8').slice(0, 400));
+    const { stdout, status } = await ropewalk(MARLINE, other, '--text', text, '--json', '--threads', '1');
+    assert.equal(status, 1);
+    const { cost, readings } = JSON.parse(stdout);
+    assert.equal(readings.length, 2);
+    const perplexityOf = async (model: string): Promise<number> => {
+      const run = await ropewalkIn(folder, 'perplexity', text, '--model', model, '--json', '--threads', '1');
+      return Math.log(JSON.parse(run.stdout).perplexity);
+    };
+    cpSync(MARLINE, join(folder, 'wrong'), { recursive: true });
+    writeFileSync(join(folder, 'wrong/config.json'), readFileSync(join(folder, other)));
+    const [right, wrong] = [await perplexityOf(MARLINE), await perplexityOf('wrong')];
+    for (const [n, real] of [right, wrong].entries())
+      assert.ok(Math.abs(cost.readings[n].mean - real) < 0.02 * real, `${cost.readings[n].mean} and ${real}`);
+    assert.ok(Math.abs(right - wrong) > 1e-3);
+    assert.equal(cost.readings[0].nats.at(-1).to, cost.tokens - 1);
+  });
+  test('wrong usage: exit 2 and the next step', async () => {
+    const cases: [string[], RegExp][] = [
+      [['nowhere.json'], /nowhere\.json: there is no such file/],
+      [[own, '--check'], /--check: it needs --stamp FILE/],
+      [[own, '--threads', '2'], /--threads: it needs --text FILE/],
+      [[own, '--serve', 'nginx -x'], /--serve: expected llama-server/],
+      [[own, '--stamp', doubtful, '--check'], /doubtful\.json: form: expected a string|doubtful\.json.*form/],
+    ];
+    for (const [args, message] of cases) {
+      const { status, stderr } = await ropewalk(...args);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, message);
+    }
+  });
+});
+
+describe('the GitHub Action', () => {
+  const action = readFileSync(join(root, 'action.yml'), 'utf8');
+  test('its last step runs the command on what the workflow names', { skip: process.platform === 'win32' }, () => {
+    const [, block] = /run: \|\n((?: {8}.*\n)+)$/.exec(action) ?? assert.fail('action.yml ends on no script');
+    const script = block!.replace(/^ {8}/gm, '');
+    const run = (inputs: Record<string, string>) =>
+      spawnSync('bash', ['-euo', 'pipefail', '-c', script], {
+        cwd: folder,
+        encoding: 'utf8',
+        env: { ...process.env, GITHUB_ACTION_PATH: root, MODELS: '', SERVE: '', STRICT: '', JUNIT: '', ...inputs },
+      });
+    assert.equal(run({ MODELS: doubtful }).status, 0);
+    const strict = run({ MODELS: `${doubtful}\n`, STRICT: 'true', JUNIT: 'action.xml' });
+    assert.equal(strict.status, 1, strict.stderr);
+    assert.ok(existsSync(join(folder, 'action.xml')));
+    const served = run({ MODELS: `${own}\n`, SERVE: 'vllm --rope-theta 20000' });
+    assert.match(served.stdout, /WARNING config\.json, vllm --rope-theta 20000: /);
+  });
+  test('its actions are pinned to commits', () => {
+    for (const [, used] of action.matchAll(/uses: (\S+)/g)) assert.match(used!, /@[0-9a-f]{40}$/);
+  });
+});

@@ -1,0 +1,253 @@
+/**
+ * A model's RoPE in every form that it has and by every runtime that reads one: what each rotates, and what is wrong.
+ *
+ * @module
+ */
+import { type RopeSpec, RopewalkError } from 'ropewalk';
+import { refuse } from 'ropewalk/backend';
+import { checkInteger, nameLayers, type OptionNames, readList, readOptions } from 'ropewalk/internal';
+import { optionNames } from '../calls.js';
+import { compareModels, type ModelComparison } from '../convert/compare-models.js';
+import { convertRope } from '../convert/convert.js';
+import { effectiveRope } from '../convert/effective.js';
+import { groupLayers, type ModelRope } from '../model-rope.js';
+import { lintConfig, lintGguf, type PassportFinding, refused } from './lint.js';
+import { type PassportForm, type PassportReading, readingsOf } from './readings.js';
+import { served } from './serve.js';
+
+export type { PassportForm } from './readings.js';
+
+/** A reading beside the first one, that of the first form's own runtime. */
+export interface ComparedReading extends PassportReading {
+  /** Undefined for the first reading, and for one that fails. */
+  readonly comparison: ModelComparison | undefined;
+  readonly same: boolean;
+  /** How far the scores of q and k are off, on average, at distances in tokens; empty where nothing is. */
+  readonly scores: readonly { readonly distance: number; readonly error: number }[];
+}
+
+/** The result of {@link passportOf}. */
+export interface Passport {
+  readonly readings: readonly ComparedReading[];
+  readonly findings: readonly PassportFinding[];
+  /**
+   * The RoPE of the first reading as a text that stays the same through conversions: frequencies to seven digits,
+   * magnitude, sizes and axes of every kind of layer, but no pairing, which conversions permute. Undefined without one.
+   */
+  readonly table: string | undefined;
+}
+
+/** Options of {@link passportOf}. */
+export interface PassportOptions {
+  /** Lines of servers with their arguments: `llama-server --rope-scale 4`. Each is applied to the first form it reads. */
+  readonly serve?: readonly string[];
+  /** The tokens in use, for scaling that depends on them. */
+  readonly context?: number;
+}
+
+const NAMES: OptionNames<PassportOptions> = /* @__PURE__ */ optionNames('serve context');
+/** The distances at which scores are compared, in tokens. */
+const DISTANCES = [1, 64, 1024, 8192, 32768, 131072];
+
+/**
+ * Reads every form of a model as its runtimes do, and compares them with the first.
+ *
+ * @param forms - at least one, of one model
+ * @param given - arguments of servers, and the context
+ * @throws {RopewalkError} FORMAT or RANGE for arguments that are no forms, FORMAT for a line of a server that it refuses
+ * @example
+ * const { findings } = passportOf([{ name: 'config.json', json: JSON.parse(text) }]);
+ * for (const { level, where, says } of findings) console.log(level, where, says);
+ */
+export function passportOf(forms: readonly PassportForm[], given: PassportOptions = {}): Passport {
+  const options = readOptions(given, 'passport: options', NAMES);
+  const { context } = options;
+  if (context !== undefined) checkInteger(context, 'passport: context', 1);
+  const list = Array.from(readList(forms, 'passport: forms'), (form) => readForm(form));
+  if (list.length === 0) refuse('RANGE', 'passport: forms', 'at least one form', forms);
+  const lines = options.serve === undefined ? [] : Array.from(readList(options.serve, 'passport: serve'), readLine);
+  const findings: PassportFinding[] = [];
+  const readings: PassportReading[] = [];
+  const tryReading = (form: PassportForm, as?: string): void => {
+    try {
+      const [own, ...others] = readingsOf(form, context);
+      if (as === undefined) findings.push(...lintOf(form, own!.model!));
+      tableText(own!.model!); // refuses what no runtime can rotate by
+      readings.push(as === undefined ? own! : { ...own!, reader: as, source: `${as.split(' ')[0]} --help` });
+      if (as === undefined) readings.push(...others);
+    } catch (error) {
+      if (!(error instanceof RopewalkError)) throw error;
+      findings.push(refused(error, as ?? form.name));
+    }
+  };
+  for (const form of list) tryReading(form);
+  for (const line of lines) {
+    const { form, server, arguments: used } = servedBy(list, line);
+    tryReading(form, `${server} ${used.join(' ')}`);
+  }
+  const [first] = readings;
+  const compared = readings.map((one) => comparedWith(first!, one));
+  for (const one of compared.slice(1)) findings.push(...findingOf(first!, one));
+  const order = ['error', 'warning', 'note'];
+  findings.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
+  return { readings: compared, findings, table: first?.model && tableText(first.model) };
+}
+
+function readForm(given: PassportForm): PassportForm {
+  const form = readOptions(given, 'passport: forms');
+  if (typeof form.name !== 'string' || form.name === '') refuse('RANGE', 'passport: forms: name', 'a name', form.name);
+  const has = 'json' in form ? form.json : (form as { header?: unknown }).header;
+  if (typeof has !== 'object' || has === null) refuse('RANGE', `passport: forms: ${form.name}`, 'json or header', has);
+  return form;
+}
+
+function readLine(line: unknown): string {
+  return typeof line === 'string' ? line : refuse('RANGE', 'passport: serve', 'a line of text', line);
+}
+
+/** Applies a server's line to the first form that the server reads. */
+function servedBy(forms: readonly PassportForm[], line: string): ReturnType<typeof served> {
+  let last: unknown;
+  for (const form of forms)
+    try {
+      return served(form, line);
+    } catch (error) {
+      if (!(error instanceof RopewalkError && error.code === 'UNSUPPORTED')) throw error;
+      last = error;
+    }
+  throw last;
+}
+
+function lintOf(form: PassportForm, model: ModelRope): PassportFinding[] {
+  return 'header' in form ? lintGguf(form.header, model, form.name) : lintConfig(form.json, model, form.name);
+}
+
+function comparedWith(first: PassportReading, one: PassportReading): ComparedReading {
+  if (one === first) return { ...one, comparison: undefined, same: true, scores: [] };
+  if (!one.model) return { ...one, comparison: undefined, same: false, scores: [] };
+  const [a, b] = [first, one].map(({ model }) => ({ rope: model!, recipe: 'float64' as const })) as [Side, Side];
+  let comparison: ModelComparison;
+  try {
+    comparison = compareModels(a, b, [1]);
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    return { ...one, model: undefined, comparison: undefined, same: false, scores: [] };
+  }
+  const worst = comparison.groups.find(({ same, a: own, b: other }) => !same && own && other);
+  return { ...one, comparison, same: comparison.same, scores: worst ? scoresOf(worst.a!, worst.b!, first.model!) : [] };
+}
+
+interface Side {
+  readonly rope: ModelRope;
+  readonly recipe: 'float64';
+}
+
+/**
+ * Computes the root mean square error of q·k at each distance, over random q and k, relative to that of the right scores:
+ * the frequencies and magnitudes of a pair turn q·k by d·θ and multiply it by g².
+ */
+function scoresOf(a: RopeSpec, b: RopeSpec, { maxContext }: ModelRope): ComparedReading['scores'] {
+  const [one, other] = [effectiveRope(a), effectiveRope(b)];
+  const half = one.headDim / 2;
+  const [g, h] = [one.attentionFactor ** 2, other.attentionFactor ** 2];
+  const frequency = (rope: typeof one, j: number): number => rope.invFreq[j] ?? 0;
+  return DISTANCES.filter((distance) => distance < (maxContext ?? 8193)).map((distance) => {
+    let off = 0;
+    let all = 0;
+    for (let j = 0; j < half; j++) {
+      const [p, q] = [j < one.invFreq.length ? g : 1, j < other.invFreq.length ? h : 1];
+      const turn = distance * (frequency(one, j) - frequency(other, j));
+      off += p * p + q * q - 2 * p * q * Math.cos(turn);
+      all += p * p;
+    }
+    return { distance, error: Math.sqrt(Math.max(0, off) / all) };
+  });
+}
+
+function findingOf(first: PassportReading, one: ComparedReading): PassportFinding[] {
+  const { source } = one;
+  const where = `${one.form}, ${one.reader}`;
+  if (!one.model)
+    return [
+      {
+        level: 'warning',
+        where,
+        says: `${[...one.why, ''].join(' ')}This form fails there.`,
+        ...repairOf(first, one),
+        source,
+      },
+    ];
+  if (one.same) return [];
+  const level = levelOf(first, one);
+  const says = one
+    .comparison!.groups.filter(({ same }) => !same)
+    .map(({ layers, comparison, verdict }) => {
+      const rows = comparison?.rows.filter(({ differs }) => differs) ?? [];
+      const values = rows.map(({ name, a, b }) => `${name} ${b} instead of ${a}`).join(', ');
+      const effects = verdict.map((words) =>
+        words.replace(/\bA\b/g, 'the first reading').replace(/\bB\b/g, 'this one'),
+      );
+      return `${sentence(nameLayers(layers))}: ${values ? `${values}. ` : ''}${effects.map(sentence).join(' ')}`;
+    });
+  const notes = one.comparison!.notes.filter((note) => note.includes('only the first'));
+  return [{ level, where, says: [...one.why, ...says, ...notes].join(' '), ...repairOf(first, one), source }];
+}
+
+const isServed = ({ reader }: PassportReading): boolean => / --/.test(reader);
+
+/** Another form that rotates otherwise is an error; an older reader or an argument is a warning; a choice of today's a note. */
+function levelOf(first: PassportReading, one: PassportReading): PassportFinding['level'] {
+  if (isServed(one) || !one.current) return 'warning';
+  return one.form === first.form ? 'note' : 'error';
+}
+
+/** The field to write so that a reader rotates as the first does. */
+function repairOf(first: PassportReading, one: PassportReading): { repair?: string } {
+  const spec = first.model!.layers.find(({ rope }) => rope)?.rope;
+  if (!spec || isServed(one)) return {};
+  if (one.current && one.form === first.form) return {};
+  const kinds = groupLayers(first.model!.layers).filter(({ rope }) => rope).length;
+  if (kinds > 1) return { repair: 'Write the fields of each kind of layer in this form, or convert the model again.' };
+  const toGguf = one.model?.source === 'gguf';
+  const { architecture } = (toGguf ? one : first).model!;
+  try {
+    const { arguments: written } = convertRope(
+      spec,
+      ...((toGguf ? ['gguf', { architecture }] : ['huggingface', { modelType: architecture }]) as Target),
+    );
+    const fields = (toGguf ? written : (written.config_before_transformers_5 ?? written.config)) as object;
+    const words = Object.entries(fields)
+      .filter(([key, value]) => /rope|theta|partial/.test(key) && value !== null)
+      .map(([key, value]) => {
+        const text = JSON.stringify(value);
+        const short =
+          text.length > 200 ? `a list of ${(value as unknown[]).length} numbers, as convert --to gguf prints it` : text;
+        return toGguf ? `${key} = ${short}` : `"${key}": ${short}`;
+      });
+    return words.length > 0 ? { repair: `Write ${words.join(', ')}.` } : {};
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    return { repair: `This form cannot say it: ${error.message}` };
+  }
+}
+
+type Target = [peer: string, options: { architecture?: string; modelType?: string }];
+
+const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
+function tableText(model: ModelRope): string {
+  const kinds = groupLayers(model.layers).map(({ layers, rope }) => {
+    if (!rope) return { layers, rope: null };
+    const { rotaryDim, rotaryOffset, invFreq, attentionFactor, axisOfPair, numAxes } = effectiveRope(rope);
+    const digits = (value: number): string => value.toPrecision(7);
+    return {
+      layers,
+      rotaryDim,
+      rotaryOffset,
+      magnitude: digits(attentionFactor),
+      frequencies: Array.from(invFreq, digits),
+      ...(numAxes > 1 ? { axes: Array.from(axisOfPair) } : {}),
+    };
+  });
+  return JSON.stringify(kinds);
+}

@@ -1,0 +1,133 @@
+/**
+ * How each runtime reads a model's RoPE from the form that it takes: config.json by transformers 5 and 4, by readers of
+ * the old fields only, and by vLLM; a GGUF by llama.cpp.
+ *
+ * @module
+ */
+import type { RopeSpec } from 'ropewalk';
+import { RopewalkError } from 'ropewalk';
+import { Fields } from 'ropewalk/internal';
+import type { GgufHeader } from '../gguf.js';
+import { ropeFromGguf } from '../gguf.js';
+import { readingsOfConfig, ropeFromConfig } from '../huggingface-config.js';
+import type { LayerRope, ModelRope, ModelRopeOptions } from '../model-rope.js';
+
+/** One form of a model: its parsed config.json, or the header of its GGUF. */
+export type PassportForm = { readonly name: string } & ({ readonly json: unknown } | { readonly header: GgufHeader });
+
+/** How one reader reads one form. */
+export interface PassportReading {
+  /** The form's name. */
+  readonly form: string;
+  /** `transformers 5`, `llama.cpp`, or the arguments of a server. */
+  readonly reader: string;
+  /** Whether a release of today reads the form so. */
+  readonly current: boolean;
+  /** Undefined where the reader fails. */
+  readonly model: ModelRope | undefined;
+  /** Why the reader fails, or reads the form in its own way, in full sentences. */
+  readonly why: readonly string[];
+  /** Where the reader's code is: `repo@commit` or `repo#number`. */
+  readonly source: string;
+}
+
+/** The readers that came before rope_parameters. */
+const OLD_READERS = 'readers before rope_parameters';
+const OLD_NAMES =
+  'SGLang before #14745, DeepSpeed before #8345, vLLM before #28542 and llama.cpp’s converter before #24820 do not read rope_parameters: ' +
+  'a base that rope_theta does not give is 10000, and nothing is scaled.';
+const OLD_SOURCE = 'sgl-project/sglang#14745, deepspeedai/DeepSpeed#8345, vllm-project/vllm#28542';
+
+/**
+ * Lists the readings of a form, that of its own runtime first.
+ *
+ * @throws {RopewalkError} as ropeFromConfig or ropeFromGguf, where the form's own runtime fails
+ */
+export function readingsOf(form: PassportForm, context?: number): PassportReading[] {
+  const options: ModelRopeOptions = { context, where: form.name };
+  const { name } = form;
+  if ('header' in form) {
+    const model = ropeFromGguf(form.header, options);
+    const source = 'ggml-org/llama.cpp@de3ff815';
+    return [{ form: name, reader: 'llama.cpp', current: true, model, why: [], source }];
+  }
+  const { five, four } = readingsOfConfig(form.json, options);
+  const of = (
+    reader: string,
+    current: boolean,
+    layers: readonly LayerRope[] | undefined,
+    why: string[],
+    source: string,
+  ) => ({ form: name, reader, current, model: layers && { ...five, layers, notes: [] }, why, source }) as const;
+  const readings: PassportReading[] = [
+    {
+      form: name,
+      reader: 'transformers 5',
+      current: true,
+      model: five,
+      why: [],
+      source: 'huggingface/transformers@v5.24.0',
+    },
+  ];
+  if (four) {
+    const why = [`transformers 4 reads this form in its own way: ${four.reasons.join('; ')}.`];
+    readings.push(of('transformers 4', false, four.layers, why, 'huggingface/transformers@v4.57.6'));
+  }
+  const old = asOldReader(form.json);
+  if (old) {
+    const layers = read(() => ropeFromConfig(old, options).layers);
+    readings.push(of(OLD_READERS, false, layers, [OLD_NAMES], OLD_SOURCE));
+  }
+  const start = layersOfVllm(five, form.json, options);
+  if (start) {
+    const why = [
+      'vLLM chooses by max_model_len, once, when it starts; transformers chooses by the tokens of each call.',
+    ];
+    readings.push(of('vLLM', true, start, why, 'vllm-project/vllm@41c5903'));
+  }
+  return readings;
+}
+
+/** Calls a reader; undefined where it refuses the form. */
+function read<T>(reader: () => T): T | undefined {
+  try {
+    return reader();
+  } catch (error) {
+    if (error instanceof RopewalkError) return undefined;
+    throw error;
+  }
+}
+
+type Json = Record<string, unknown>;
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The config as readers of the old fields see it; undefined where they see the same. */
+function asOldReader(json: unknown): Json | undefined {
+  const outer = json as Json;
+  const inner = isObject(outer.text_config) ? outer.text_config : outer;
+  if (!isObject(inner.rope_parameters) || isObject(inner.rope_scaling)) return undefined;
+  // Parameters by layer type have no single base to fall back to.
+  if (Object.values(inner.rope_parameters).some(isObject)) return undefined;
+  const { rope_parameters: _unread, ...config } = inner;
+  const old = { ...config, rope_theta: config.rope_theta ?? 10000 };
+  return inner === outer ? old : { ...outer, text_config: old };
+}
+
+/** The layers as vLLM's tables have them, where it chooses at start-up what transformers chooses by length. */
+function layersOfVllm(five: ModelRope, json: unknown, options: ModelRopeOptions): readonly LayerRope[] | undefined {
+  const { maxContext } = five;
+  const chosen = five.layers.find(
+    ({ rope }) => rope?.scaling?.kind === 'longrope' || rope?.scaling?.kind === 'dynamicNtk',
+  );
+  if (options.context !== undefined || maxContext === undefined || !chosen) return undefined;
+  const { scaling } = chosen.rope as RopeSpec & { scaling: { kind: string; factor?: number } };
+  const context = scaling.kind === 'longrope' ? maxContext : Math.round(maxContext * (scaling.factor ?? 1));
+  return read(() => ropeFromConfig(json, { ...options, context }).layers);
+}
+
+/** The fields of a config's language model. */
+export function fieldsOf(json: unknown, where: string): Fields {
+  const outer = new Fields(json, where);
+  return outer.optionalObject('text_config') ?? outer;
+}

@@ -1,0 +1,175 @@
+/** The arguments of servers that change a model's RoPE: llama-server, vLLM, SGLang, TGI. @module */
+import { fail, refuse } from 'ropewalk/backend';
+import { didYouMean } from 'ropewalk/internal';
+import type { PassportForm } from './readings.js';
+
+type Json = Record<string, unknown>;
+
+/** Changes a form as an argument's value says. */
+type Change = (form: PassportForm, value: string, where: string) => PassportForm;
+
+const number = (value: string, where: string): number => {
+  const parsed = Number(value);
+  return value.trim() !== '' && Number.isFinite(parsed) ? parsed : refuse('FORMAT', where, 'a number', value);
+};
+const object = (value: string, where: string): Json => {
+  try {
+    const parsed: unknown = JSON.parse(value);
+    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Json;
+  } catch {}
+  return refuse('FORMAT', where, 'an object as JSON', value);
+};
+
+/** Writes a key of a GGUF, as llama.cpp's argument wins over it. */
+const ggufKey =
+  (key: string, of: (value: string, where: string) => unknown): Change =>
+  (form, value, where) => {
+    if (!('header' in form)) fail('UNSUPPORTED', where, `llama-server reads a GGUF, and ${form.name} is none.`);
+    const architecture = String(form.header.metadata.get('general.architecture'));
+    const metadata = new Map([...form.header.metadata, [`${architecture}.${key}`, of(value, where)] as const]);
+    return { ...form, header: { ...form.header, metadata } };
+  };
+
+/** Changes a config's language model. */
+const config =
+  (change: (fields: Json, value: string, where: string) => Json): Change =>
+  (form, value, where) => {
+    if (!('json' in form)) fail('UNSUPPORTED', where, `this server reads a config.json, and ${form.name} is a GGUF.`);
+    const outer = form.json as Json;
+    const inner = outer.text_config as Json | undefined;
+    const json = inner ? { ...outer, text_config: change(inner, value, where) } : change(outer, value, where);
+    return { ...form, json };
+  };
+
+/** Merges an override as vLLM and SGLang do: its fields win, objects are replaced whole. */
+const override = config((fields, value, where) => {
+  const { text_config: nested, ...given } = object(value, where);
+  const own = { ...given, ...(nested as Json | undefined) };
+  const replaced = 'rope_scaling' in own || 'rope_parameters' in own;
+  const { rope_scaling: scaling, rope_parameters: parameters, ...rest } = fields;
+  // One of the two forms replaces the other.
+  return { ...rest, ...(replaced ? {} : { rope_scaling: scaling, rope_parameters: parameters }), ...own };
+});
+
+const scalingFields = (fields: Json): Json => (fields.rope_scaling ?? fields.rope_parameters ?? {}) as Json;
+const theta = config(({ rope_parameters: parameters, ...fields }, value, where) => {
+  const rope_theta = number(value, where);
+  return parameters
+    ? { ...fields, rope_parameters: { ...(parameters as Json), rope_theta } }
+    : { ...fields, rope_theta };
+});
+
+/** The arguments of each server that change the RoPE. @see the servers' --help of November 2026 */
+const SERVERS: Readonly<Record<string, Readonly<Record<string, Change>>>> = {
+  'llama-server': {
+    '--rope-scaling': ggufKey('rope.scaling.type', (value, where) =>
+      ['none', 'linear', 'yarn'].includes(value) ? value : refuse('FORMAT', where, 'none, linear or yarn', value),
+    ),
+    '--rope-scale': ggufKey('rope.scaling.factor', number),
+    '--rope-freq-scale': ggufKey('rope.scaling.factor', (value, where) => 1 / number(value, where)),
+    '--rope-freq-base': ggufKey('rope.freq_base', number),
+    '--yarn-orig-ctx': ggufKey('rope.scaling.original_context_length', number),
+    '--yarn-ext-factor': ggufKey('rope.scaling.yarn_ext_factor', number),
+    '--yarn-attn-factor': ggufKey('rope.scaling.yarn_attn_factor', number),
+    '--yarn-beta-slow': ggufKey('rope.scaling.yarn_beta_slow', number),
+    '--yarn-beta-fast': ggufKey('rope.scaling.yarn_beta_fast', number),
+  },
+  vllm: {
+    '--hf-overrides': override,
+    '--rope-scaling': config((fields, value, where) => ({
+      ...fields,
+      rope_parameters: undefined,
+      rope_scaling: object(value, where),
+    })),
+    '--rope-theta': theta,
+  },
+  sglang: { '--json-model-override-args': override },
+  'text-generation-launcher': {
+    '--rope-scaling': config((fields, value, where) => {
+      if (!['linear', 'dynamic'].includes(value)) refuse('FORMAT', where, 'linear or dynamic', value);
+      return {
+        ...fields,
+        rope_scaling: { factor: 1, ...scalingFields(fields), rope_type: value, type: undefined },
+        rope_parameters: undefined,
+      };
+    }),
+    '--rope-factor': config((fields, value, where) => ({
+      ...fields,
+      rope_scaling: { ...scalingFields(fields), factor: number(value, where) },
+      rope_parameters: undefined,
+    })),
+  },
+};
+/** Other names of the same servers. */
+const NAMES: Readonly<Record<string, string>> = { tgi: 'text-generation-launcher', 'llama-cli': 'llama-server' };
+
+/** A server's arguments that change RoPE, and what it reads then. */
+export interface Served {
+  readonly server: string;
+  readonly arguments: readonly string[];
+  readonly form: PassportForm;
+}
+
+/**
+ * Applies the arguments of a server to a form. Arguments that do not change the RoPE are passed over.
+ *
+ * @param line - such as `llama-server --rope-scaling yarn --rope-scale 4` or `vllm --hf-overrides '{"rope_theta": 1e6}'`
+ * @throws {RopewalkError} FORMAT for a value that the server would refuse, or a server that is not known; UNSUPPORTED for
+ *   a form that it does not read
+ */
+export function served(form: PassportForm, line: string): Served {
+  const words = wordsOf(line);
+  const [first = ''] = words;
+  const server = NAMES[first] ?? first;
+  const known =
+    SERVERS[server] ??
+    refuse(
+      'FORMAT',
+      '--serve',
+      `${Object.keys(SERVERS).join(', ')} or tgi, and its arguments`,
+      first,
+      didYouMean(first, Object.keys(SERVERS)),
+    );
+  let now = form;
+  const used: string[] = [];
+  for (let n = 1; n < words.length; n++) {
+    const [flag, inline] = words[n]!.startsWith('--') ? splitAt(words[n]!) : [words[n]!, undefined];
+    const change = Object.hasOwn(known, flag) ? known[flag] : undefined;
+    if (!change) {
+      if (/rope|yarn|override/.test(flag) && flag.startsWith('--'))
+        refuse(
+          'FORMAT',
+          '--serve',
+          `an argument of ${server} that is known here: ${Object.keys(known).join(', ')}`,
+          flag,
+          didYouMean(flag, Object.keys(known)),
+        );
+      continue;
+    }
+    const value = inline ?? words[++n] ?? fail('FORMAT', '--serve', `${flag} needs a value.`);
+    now = change(now, value, `--serve: ${flag}`);
+    used.push(`${flag} ${value}`);
+  }
+  if (used.length === 0)
+    fail(
+      'FORMAT',
+      '--serve',
+      `no argument of ${server} in it changes the RoPE. Those that do: ${Object.keys(known).join(', ')}.`,
+    );
+  return { server, arguments: used, form: now };
+}
+
+function splitAt(word: string): [flag: string, value: string | undefined] {
+  const at = word.indexOf('=');
+  return at < 0 ? [word, undefined] : [word.slice(0, at), word.slice(at + 1)];
+}
+
+/** The words of a shell line: quotes keep blanks. */
+function wordsOf(line: string): string[] {
+  return [...line.matchAll(/(?:'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"])+/g)].map(([word]) =>
+    word.replace(
+      /'([^']*)'|"((?:\\.|[^"\\])*)"/g,
+      (_all, single: string | undefined, double: string | undefined) => single ?? double!.replace(/\\(.)/g, '$1'),
+    ),
+  );
+}

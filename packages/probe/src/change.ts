@@ -1,0 +1,86 @@
+/**
+ * A thing that may be wrong in a server: a change of the model's RoPE, of its attention or of its positions, that our decoder
+ * can make too.
+ *
+ * @module
+ */
+import type { DecoderConfig, Engine, Model } from '@ropewalk/model';
+import { kernelEngine } from '@ropewalk/model/internal';
+import type { RopeSpec } from 'ropewalk';
+
+type Layers = ReturnType<DecoderConfig['layers']>;
+
+/** A change of the forward pass. Nothing in it: the model as its files say. */
+export interface Change {
+  /** Returns another RoPE for a layer's; undefined for none. */
+  readonly rope?: (spec: RopeSpec) => RopeSpec | undefined;
+  /** The layers whose RoPE changes. Default: all. */
+  readonly only?: (layer: number) => boolean;
+  /** Multiplies the scores of attention. */
+  readonly scores?: number;
+  /** The tokens that each token sees, including itself. */
+  readonly window?: number;
+  /** Tokens see only those of their own chunk of so many. */
+  readonly chunk?: number;
+  /** Returns the positions of tokens 0 … count − 1. */
+  readonly positions?: (count: number) => number[];
+  /** Tokens in front of the prompt. */
+  readonly prefix?: readonly number[];
+  /** Divides the logits. */
+  readonly temperature?: number;
+}
+
+/** An engine on our kernels whose models can be run with changes. The weights are loaded once. */
+export interface ChangeableEngine extends Engine {
+  /** The change that sessions make which are opened from now on. Runs of earlier sessions end first. */
+  change: Change;
+  /** Whether a model was loaded with this engine. */
+  runs(model: Model): boolean;
+}
+
+/**
+ * Makes the engine for `loadModel(files, { engine })` with which {@link probe} computes.
+ *
+ * @param options - of our kernels: backend, threads, activations
+ * @throws {RopewalkError} RANGE for options that the kernels refuse
+ * @example const engine = changeableEngine({ threads: 2 }); const model = await loadModel(files, { engine });
+ */
+export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {}): ChangeableEngine {
+  const kernels = kernelEngine(options);
+  const opened = new WeakSet<DecoderConfig>();
+  const engine: ChangeableEngine = {
+    name: kernels.name,
+    change: {},
+    runs: ({ config }) => opened.has(config),
+    open(description) {
+      const { config } = description;
+      opened.add(config);
+      const layers = (context: number): Layers => changedLayers(config.layers(context), engine.change);
+      const changed: DecoderConfig = {
+        ...config,
+        layers,
+        get attentionScale() {
+          return config.attentionScale * (engine.change.scores ?? 1);
+        },
+      };
+      return kernels.open({ ...description, config: changed });
+    },
+  };
+  return engine;
+}
+
+function changedLayers(layers: Layers, { rope: changeRope, only = () => true, window, chunk }: Change): Layers {
+  // Layers that rotate alike share tables by the identity of their RoPE.
+  const ropes = new Map<RopeSpec, RopeSpec | undefined>();
+  return layers.map((layer, n) => {
+    const { rope } = layer;
+    const changes = rope !== undefined && changeRope !== undefined && only(n);
+    if (changes && !ropes.has(rope)) ropes.set(rope, changeRope(rope));
+    return {
+      ...layer,
+      rope: changes ? ropes.get(rope) : rope,
+      window: window === undefined ? layer.window : Math.min(window, layer.window ?? window),
+      ...(chunk === undefined ? {} : { chunk }),
+    };
+  });
+}

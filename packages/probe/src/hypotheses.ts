@@ -1,0 +1,369 @@
+/**
+ * The changes that a probe tries, each with the sentence that is printed when the data prove it.
+ *
+ * @module
+ */
+import { type RopeScaling, type RopeSpec, ropeFrequencies } from 'ropewalk';
+import type { Change } from './change.js';
+
+/** The kinds of hypotheses. Two of the same kind differ only in their numbers. */
+export type Kind =
+  | 'base'
+  | 'linear'
+  | 'scaling'
+  | 'scores'
+  | 'temperature'
+  | 'partial'
+  | 'pairing'
+  | 'direction'
+  | 'none'
+  | 'window'
+  | 'restart'
+  | 'lost'
+  | 'gap'
+  | 'layers';
+
+/** A change, and what it means. */
+export interface Hypothesis {
+  readonly kind: Kind;
+  /** The deed of the server, if it is so: `rotates with base 500,000`. */
+  readonly says: string;
+  /** The parameter, of kinds that have one. */
+  readonly value?: number | undefined;
+  readonly change: Change;
+  /** The first token that it changes, of kinds that have one. */
+  readonly at?: number;
+  /** Whether the parameter is fitted, not chosen from a list. */
+  readonly fitted?: boolean;
+  /** The same kind with other values of its number, which may be fitted. */
+  readonly scale?: Scale;
+  /** Other values of a whole number, to be tried if this one is the best and leaves too much. */
+  readonly around?: readonly Hypothesis[];
+}
+
+/** A kind with one number, which is fitted. */
+export interface Scale {
+  /** The number of the model itself. */
+  readonly own: number;
+  /** The values of the first search, ascending. */
+  readonly grid: readonly number[];
+  at(value: number): Hypothesis;
+  /** Returns the same kind with other values of a second number. */
+  around?(): Scale[];
+}
+
+const number = (value: number): string => Number(value.toPrecision(3)).toLocaleString('en');
+
+const steps = (low: number, high: number, step: number): number[] => {
+  const grid: number[] = [];
+  for (let value = low; value < high * 1.001; value *= step) grid.push(value);
+  return grid;
+};
+
+/** The temperature. */
+export const TEMPERATURE: Scale = {
+  own: 1,
+  grid: steps(1 / 4, 4, 2 ** 0.5),
+  at: (temperature) => {
+    return {
+      kind: 'temperature',
+      value: temperature,
+      fitted: true,
+      says: `divides logits by a temperature of ${number(temperature)}, and was asked for none`,
+      change: { temperature },
+    };
+  },
+};
+
+/** The kinds whose number is fitted: base, linear scaling, scores, temperature. */
+export function scalesOf(rope: RopeSpec): Scale[] {
+  return [
+    {
+      own: rope.base,
+      grid: steps(1e-3, 1e4, 10 ** 0.5).map((factor) => rope.base * factor),
+      at: (base) => {
+        return {
+          kind: 'base',
+          value: base,
+          fitted: true,
+          says: `rotates with base ${number(base)}, and the model's is ${number(rope.base)}`,
+          change: { rope: (spec) => ({ ...spec, base: spec.base * (base / rope.base) }) },
+        };
+      },
+    },
+    {
+      own: 1,
+      grid: steps(1 / 16, 40, 2 ** 0.5),
+      at: (factor) => {
+        return {
+          kind: 'linear',
+          value: factor,
+          fitted: true,
+          says: `turns every pair ${factor >= 1 ? `${number(factor)} times as slowly` : `${number(1 / factor)} times as fast`} as the model: positions divided by ${number(factor)}, or linear scaling`,
+          change: { rope: (spec) => slower(spec, factor) },
+        };
+      },
+    },
+    {
+      own: 1,
+      grid: steps(1 / 8, 8, 2 ** 0.5),
+      at: (scores) => {
+        return {
+          kind: 'scores',
+          value: scores,
+          fitted: true,
+          says: `multiplies the scores of attention by ${number(scores)}: another scale, or a magnitude of cos and sin of ${number(Math.sqrt(scores))}`,
+          change: { scores },
+        };
+      },
+    },
+    TEMPERATURE,
+  ];
+}
+
+/** Divides the frequency of each pair by a factor, under the rule that the model has. */
+function slower(spec: RopeSpec, factor: number): RopeSpec {
+  const pairs = (spec.rotaryDim ?? spec.headDim) / 2;
+  const { freqFactors, scaling = { kind: 'none' } } = spec;
+  if (scaling.kind === 'none')
+    return { ...spec, freqFactors: Array.from({ length: pairs }, (_, j) => (freqFactors?.[j] ?? 1) * factor) };
+  if (scaling.kind === 'proportional')
+    return { ...spec, scaling: { ...scaling, factor: (scaling.factor ?? 1) * factor } };
+  // The rule of a scaling looks at frequencies, so it is applied first: what it gives is kept as factors.
+  const { invFreq, attentionFactor } = frequencies(spec);
+  const { base, frequencyDim = spec.rotaryDim ?? spec.headDim } = spec;
+  const plain = (j: number): number => base ** ((-2 * j) / frequencyDim);
+  const factors = Array.from({ length: pairs }, (_, j) => (plain(j) / invFreq[j]!) * factor);
+  return { ...spec, scaling: { kind: 'none' }, attentionFactor, freqFactors: factors };
+}
+
+function frequencies({
+  headDim,
+  rotaryDim = headDim,
+  base,
+  frequencyDim,
+  scaling,
+  freqFactors,
+  attentionFactor,
+}: RopeSpec) {
+  return ropeFrequencies({
+    rotaryDim,
+    base,
+    ...(frequencyDim === undefined ? {} : { frequencyDim }),
+    ...(scaling === undefined ? {} : { scaling }),
+    ...(freqFactors === undefined ? {} : { freqFactors }),
+    ...(attentionFactor === undefined ? {} : { attentionFactor }),
+  });
+}
+
+/** The factors of scalings that published models and servers have. */
+const FACTORS = [2, 4, 8, 16, 32];
+
+/** The scalings that say something of each pair. */
+const OWN_PAIRS: readonly (string | undefined)[] = ['longrope', 'proportional'];
+
+/** Hypotheses without a number to fit, for a model with this RoPE. */
+export function plainHypotheses(rope: RopeSpec, maxContext: number): Hypothesis[] {
+  const { headDim, rotaryDim = headDim, pairing, scaling, freqFactors } = rope;
+  const all: Hypothesis[] = [];
+  const add = (kind: Kind, says: string, change: Change, value?: number): void =>
+    void all.push({ kind, says, change, value });
+  const other = pairing === 'half' ? 'interleaved' : 'half';
+  add('pairing', `pairs dimensions as ${other}, and the model's pairing is ${pairing}`, {
+    rope: (spec) => ({ ...spec, pairing: spec.pairing === 'half' ? 'interleaved' : 'half' }),
+  });
+  add('none', 'does not rotate at all', { rope: () => undefined });
+  if (!rope.axes) {
+    add('direction', 'rotates in the other direction', {
+      positions: (count) => Array.from({ length: count }, (_, n) => count - 1 - n),
+    });
+  }
+  for (const share of [0.25, 0.5, 0.75, 1]) {
+    const dim = 2 * Math.round((headDim * share) / 2);
+    if (dim === rotaryDim || dim === 0 || rope.axes || rope.rotaryOffset || OWN_PAIRS.includes(scaling?.kind)) continue;
+    if (freqFactors && freqFactors.length < dim / 2) continue;
+    const model = `and the model ${rotaryDim}`;
+    for (const frequencyDim of new Set([dim, rotaryDim]))
+      add(
+        'partial',
+        `rotates ${dim} dimensions of a head, ${model}${frequencyDim === dim ? '' : `; frequencies are those of ${frequencyDim}`}`,
+        { rope: (spec) => ({ ...spec, rotaryDim: dim, frequencyDim }) },
+        dim,
+      );
+    // A GGUF with another dimension count: its rows are in the order of interleaved pairs, so the same pairs still meet.
+    if (dim < rotaryDim && pairing === 'half' && !freqFactors && (scaling?.kind ?? 'none') === 'none')
+      add(
+        'partial',
+        `rotates the first ${dim / 2} pairs of a head with the frequencies of ${dim} dimensions, ${model} dimensions`,
+        { rope: (spec) => ({ ...spec, frequencyDim: dim, scaling: { kind: 'proportional', rotatedPairs: dim / 2 } }) },
+        dim,
+      );
+  }
+  if (freqFactors)
+    add('scaling', 'ignores the frequency factors of the file', { rope: ({ freqFactors: _, ...spec }) => spec });
+  if (scaling && scaling.kind !== 'none') addScaled(all, scaling);
+  else {
+    for (const kind of ['yarn', 'llama3'] as const)
+      for (const context of new Set([maxContext, ...CONTEXTS])) {
+        const scale = scalingScale(kind, context);
+        for (const factor of [4, 16]) all.push(scale.at(factor));
+      }
+  }
+  return all;
+}
+
+/** The original contexts of scalings that are tried. */
+const CONTEXTS = Array.from({ length: 10 }, (_, n) => 32 * 2 ** n);
+
+/** The factors of a scaling that a model without one does not have. */
+function scalingScale(kind: 'yarn' | 'llama3', context: number): Scale {
+  const scale: Scale = {
+    own: 1,
+    grid: [],
+    at: (factor) => ({ ...added(kind, Math.max(1, factor), context), scale }),
+    around: () => [scalingScale(kind, context / 2), scalingScale(kind, 2 * context)],
+  };
+  return scale;
+}
+
+function added(kind: 'yarn' | 'llama3', factor: number, originalContext: number): Hypothesis {
+  const llama3 = { lowFreqFactor: 1, highFreqFactor: 4 };
+  const scaling: RopeScaling =
+    kind === 'yarn' ? { kind, factor, originalContext } : { kind, factor, originalContext, ...llama3 };
+  const name = kind === 'yarn' ? 'with YaRN' : 'as Llama 3';
+  return {
+    kind: 'scaling',
+    value: factor,
+    says: `scales ${name}, factor ${number(factor)}, original context ${number(originalContext)}, and the model has no scaling`,
+    change: { rope: (spec) => ({ ...spec, scaling }) },
+  };
+}
+
+/** Adds what is lost or changed where a model has a scaling. */
+function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'none' }>): void {
+  const { kind } = scaling;
+  const scaled = (says: string, rope: (spec: RopeSpec) => RopeSpec): void =>
+    void all.push({ kind: 'scaling', says, change: { rope } });
+  const name = {
+    linear: 'linear',
+    dynamicNtk: 'dynamic',
+    yarn: 'YaRN',
+    longrope: 'LongRoPE',
+    llama3: 'Llama 3',
+    proportional: 'proportional',
+  }[kind];
+  const to =
+    (next: RopeScaling) =>
+    (spec: RopeSpec): RopeSpec =>
+      spec.scaling?.kind === kind ? { ...spec, scaling: next } : spec;
+  scaled(`lost the ${name} scaling of the model`, to({ kind: 'none' }));
+  if (kind === 'proportional') return; // Pairs that do not rotate have no factor.
+  scaled(`applies the ${name} scaling of the model twice`, (spec) => {
+    if (spec.scaling?.kind !== kind) return spec;
+    const { invFreq } = frequencies(spec);
+    const { base, headDim, rotaryDim = headDim, frequencyDim = rotaryDim } = spec;
+    return { ...spec, freqFactors: Array.from(invFreq, (freq, j) => base ** ((-2 * j) / frequencyDim) / freq) };
+  });
+  const factor = 'factor' in scaling ? scaling.factor : undefined;
+  if (factor !== undefined && kind !== 'linear')
+    scaled(`scales linearly by ${number(factor)}, and the model with ${name}`, to({ kind: 'linear', factor }));
+  if (kind === 'yarn' || kind === 'longrope') {
+    scaled(`has the frequencies of ${name}, but not its magnitude`, (spec) =>
+      spec.scaling?.kind === kind ? { ...spec, attentionFactor: 1 } : spec,
+    );
+    scaled(`has the magnitude of ${name}, but not its frequencies`, (spec) =>
+      spec.scaling?.kind === kind
+        ? { ...spec, attentionFactor: frequencies(spec).attentionFactor, scaling: { kind: 'none' } }
+        : spec,
+    );
+  }
+  if (kind === 'longrope')
+    for (const [which, context] of [
+      ['short', 1],
+      ['long', scaling.originalContext + 1],
+    ] as const)
+      if (context > scaling.originalContext !== scaling.context > scaling.originalContext)
+        scaled(`has LongRoPE's ${which} factors here`, to({ ...scaling, context }));
+  if (factor === undefined) return;
+  const scale: Scale = {
+    own: factor,
+    grid: [],
+    at: (other) => {
+      return {
+        kind: 'scaling',
+        value: other,
+        says: `scales with ${name} by factor ${number(other)}, and the model by ${number(factor)}`,
+        change: { rope: to({ ...scaling, factor: other }) },
+        scale,
+      };
+    },
+  };
+  for (const other of new Set([...FACTORS, ...FACTORS.map((by) => factor * by), ...FACTORS.map((by) => factor / by)]))
+    if (other > 1 && Math.abs(other / factor - 1) > 0.01) all.push(scale.at(other));
+}
+
+/** The gaps between positions that are tried. */
+const GAPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/**
+ * Hypotheses about the place where differences begin.
+ *
+ * @param near - about the first token that is not as it should be: a window shows some tokens late, because the first
+ *   that it hides may weigh little
+ * @param count - the tokens of the text
+ */
+export function placeHypotheses(near: number, count: number, hasAxes: boolean): Hypothesis[] {
+  const all: Hypothesis[] = [];
+  for (let at = Math.max(1, near - 8); at <= Math.min(count - 1, near + 2); at++) {
+    const add = (kind: Kind, says: string, change: Change): void =>
+      void all.push({ kind, at, value: at, says, change });
+    add('window', `lets a token see ${at} tokens only`, { window: at });
+    add('lost', `forgets at token ${at}, and at its multiples, what came before`, { chunk: at });
+    if (hasAxes || Math.abs(at - near) > 1) continue;
+    const placed = (kind: Kind, says: string, of: (n: number) => number): void =>
+      add(kind, says, { positions: (length) => Array.from({ length }, (_, n) => of(n)) });
+    placed(
+      'restart',
+      `starts positions again from 0 at token ${at}${2 * at < count ? ' and at its multiples' : ''}`,
+      (n) => n % at,
+    );
+    if (2 * at < count)
+      placed('restart', `starts positions again from 0 at token ${at}, once`, (n) => (n < at ? n : n - at));
+    for (const [n, gap] of GAPS.entries()) {
+      for (const sign of [1, -1]) {
+        const around = between(GAPS[n - 1] ?? 0, GAPS[n + 1] ?? 2 * gap).map((one) => gapAt(at, sign * one));
+        if (gap < at || sign > 0) all.push({ ...gapAt(at, sign * gap), around });
+      }
+    }
+  }
+  return all;
+}
+
+/** The whole numbers between two, at most 40 of them. */
+function between(low: number, high: number): number[] {
+  const step = Math.max(1, Math.ceil((high - low) / 40));
+  const all: number[] = [];
+  for (let one = low + 1; one < high; one += step) all.push(one);
+  return all;
+}
+
+function gapAt(at: number, gap: number): Hypothesis {
+  const size = Math.abs(gap);
+  const positions = size === 1 ? 'a position' : `${size} positions`;
+  return {
+    kind: 'gap',
+    at,
+    value: at,
+    says: gap > 0 ? `leaves out ${positions} at token ${at}` : `uses ${positions} twice at token ${at}`,
+    change: { positions: (length) => Array.from({ length }, (_, n) => (n < at ? n : Math.max(0, n + gap))) },
+  };
+}
+
+/** Hypotheses that one layer does not rotate. */
+export function layerHypotheses(ropes: readonly (RopeSpec | undefined)[]): Hypothesis[] {
+  return ropes.flatMap((rope, layer) => {
+    if (!rope) return [];
+    const change: Change = { rope: () => undefined, only: (one) => one === layer };
+    return [{ kind: 'layers', value: layer, says: `does not rotate in layer ${layer}`, change }];
+  });
+}

@@ -1,0 +1,515 @@
+/**
+ * Compares what a server says with what the model's files say: the noise, the differences by position, a fit over
+ * hypotheses, and what the data exclude.
+ *
+ * A row's square is the mean square of its differences. Rows count as independent, their candidates do not. A
+ * hypothesis is better than another by `rows · ln(squares / its squares)`, twice the logarithm of a likelihood ratio
+ * of normal noise of unknown size.
+ *
+ * @module
+ */
+import type { Change } from './change.js';
+import type { Expected, Observed } from './expected.js';
+import {
+  type Hypothesis,
+  type Kind,
+  layerHypotheses,
+  placeHypotheses,
+  plainHypotheses,
+  type Scale,
+  scalesOf,
+  TEMPERATURE,
+} from './hypotheses.js';
+
+/** A hypothesis and how it fits. */
+export interface Fit {
+  readonly kind: Kind;
+  readonly says: string;
+  readonly value?: number | undefined;
+  /** The values next to it that the data exclude, of kinds whose number is fitted. */
+  readonly range?: Range | undefined;
+  /** The root mean square of the differences that it leaves, in nats. */
+  readonly left: number;
+}
+
+/** The nearest values below and above that were tried and are excluded; undefined where none of the ladder is. */
+export type Range = readonly [below: number | undefined, above: number | undefined];
+
+/** A range of positions and its differences. */
+export interface Span {
+  /** Tokens [from, to) of the text are the last that the model has seen. */
+  readonly from: number;
+  readonly to: number;
+  /** The root mean square to the model of the files, and to the best hypothesis, in nats. */
+  readonly difference: number;
+  readonly left: number;
+}
+
+/**
+ * The result. `agrees`: nothing shows beyond the noise. `named`: one hypothesis explains the differences. `one-of`:
+ * several do. `described`: differences are larger than on single tokens, and no hypothesis explains them. `other`: single
+ * tokens differ so much already that it may be another model.
+ */
+export type Verdict = 'agrees' | 'named' | 'one-of' | 'described' | 'other';
+
+/** The judgement. All differences are of natural logarithms of probabilities: nats. */
+export interface Judgement {
+  readonly verdict: Verdict;
+  /** The root mean square on prompts of one token, where neither RoPE nor positions count. */
+  readonly noise: number;
+  /** The root mean square of all rows to the model of the files. */
+  readonly difference: number;
+  /** The rows that were compared. */
+  readonly rows: number;
+  /** The temperature that the server divides logits by; 1 unless the prompts of one token prove another. */
+  readonly temperature: number;
+  /** The best hypothesis; undefined if it is the model itself. */
+  readonly best?: Fit | undefined;
+  /** Hypotheses that these tokens cannot tell from the best. */
+  readonly rivals: readonly Fit[];
+  /** The best hypothesis of another kind, which the data exclude. */
+  readonly second?: Fit | undefined;
+  readonly spans: readonly Span[];
+  /** The root mean square difference of each row, to the model of the files and to the best hypothesis. */
+  readonly positions: readonly { readonly seen: number; readonly difference: number; readonly left: number }[];
+  /** The bases next to the model's that are excluded; for a server that agrees. */
+  readonly bases?: Range | undefined;
+  /** The hypotheses that are excluded, and those that would not show in these tokens: their sentences. */
+  readonly excluded: readonly string[];
+  readonly unseen: readonly string[];
+}
+
+/** How much better a hypothesis must be than the model itself, and than another one that is excluded. */
+const CLEAR = 30;
+const APART = 12;
+/** A hypothesis that is no worse than another by this fits as well. */
+const AS_WELL = 3;
+/**
+ * The largest share of the squares that a hypothesis may leave. Rounding of weights is no white noise: in q4_0 the best
+ * base, temperature and scale of scores took 1.6 % of marline's squares away at most.
+ */
+const LEAVES = 0.8;
+/**
+ * The largest noise of long prompts, as a multiple of that of single tokens. Measured with marline in q8_0 and q4_0,
+ * activations in f32 and in 8 bits: 0.5 to 0.62.
+ */
+const NOISE = 1.5;
+/** Beyond this noise it may be another model. Marline in q4_0, which is as bad as four bits get, has 0.53. */
+const OTHER = 1;
+/** Arithmetic in 16 bits, and numbers that are written with four digits, give as much. */
+const LEAST_NOISE = 0.003;
+/** The tokens of the first search. Frequencies that are far off show in the first tokens, where the search is smooth. */
+const FIRST = 32;
+/** The tokens with which hypotheses without a number are tried first. */
+const SCREEN = 64;
+/** The share of the differences that a hypothesis may leave, however small the noise: its number is not fitted exactly. */
+const EXPLAINED = 0.02;
+/** The scalings whose factor is fitted at most. */
+const MOST_SCALES = 9;
+/** The rows at the beginning of a text, and how much larger noise may be behind them. Measured: 0.9 to 1.1. */
+const EARLY = 24;
+const GROWS = 1.6;
+/** With differences up to this, in nats, no value of a scale that is a step of its grid away can be the right one. */
+const NEAR = 0.1;
+/** The step from a model's own number to both sides, for the parabola. */
+const ASIDE = 1.05;
+/** No difference is below the rounding of f32 and of decimal texts: then nothing is better than anything. */
+const TINY = 1e-10;
+
+type Differences = readonly Float64Array[];
+
+/** A hypothesis that was tried on the rows after at most `most` tokens, and the sum of squares that it leaves there. */
+interface Tried {
+  readonly hypothesis: Hypothesis;
+  readonly most: number;
+  readonly squares: number;
+}
+
+/**
+ * Judges answers.
+ *
+ * @param single - answers to prompts of one token
+ * @param text - answers to a longer prompt
+ * @param onStep - called with the share that is done, in [0, 1]
+ */
+export async function judge(
+  expected: Expected,
+  single: readonly Observed[],
+  text: Observed,
+  onStep: (share: number) => void = () => {},
+): Promise<Judgement> {
+  for (const one of [...single, text]) expected.check(one);
+  const temperature = await temperatureOf(single, expected);
+  const noise = Math.sqrt(meanOf(await squaresOf(single, expected, temperature)));
+  const search = await Search.start(text, (change, most) =>
+    expected.differences(text, { temperature, ...change }, most),
+  );
+  const difference = Math.sqrt(meanOf(search.own));
+  const within = isNoise(search.own, noise);
+  const { layers, maxContext } = expected.model.config;
+  const count = text.tokens.length;
+  const [rope] = layers(count).flatMap((layer) => layer.rope ?? []);
+  const tried: Tried[] = [];
+  if (rope) {
+    const at = changePoint(search.own, (NOISE * noise + LEAST_NOISE) ** 2);
+    const place = at === undefined ? undefined : text.rows[at]!.seen - 1;
+    const hypotheses = [
+      ...plainHypotheses(rope, maxContext),
+      ...(within ? [] : layerHypotheses(layers(count).map((layer) => layer.rope))),
+      ...(place === undefined ? [] : placeHypotheses(place, count, rope.axes !== undefined)),
+    ];
+    const scales = scalesOf(rope);
+    // A scale takes about as many runs as 20 hypotheses.
+    const total = 20 * scales.length + hypotheses.length;
+    let done = 0;
+    for (const hypothesis of hypotheses) {
+      tried.push(await search.run(hypothesis, Math.min(count, Math.max(SCREEN, (hypothesis.at ?? 0) + SCREEN / 2))));
+      onStep(++done / total);
+    }
+    if (difference <= NEAR) for (const scale of scales) tried.push(await search.fitNear(scale));
+    else {
+      const begun: Begun[] = [];
+      for (const scale of scales) {
+        begun.push(await search.begin(scale));
+        onStep((done += 10) / total);
+      }
+      const least = Math.min(...tried.map((one) => search.share(one)), ...begun.map(({ share }) => share));
+      for (const one of begun) {
+        tried.push(await search.fit(one, least));
+        onStep((done += 10) / total);
+      }
+    }
+    await search.finish(tried);
+    await search.refine(tried, noise);
+  }
+  const bases = rope && within ? await search.nearest(scalesOf(rope)[0]!, rope.base, sum(search.own)) : undefined;
+  return conclude({ tried, search, noise, within, temperature, bases });
+}
+
+/** A value of a scale, and the squares that it leaves. */
+interface Place {
+  readonly value: number;
+  readonly left: number;
+}
+
+/** A scale whose best values over few tokens are known, and the share of the squares that the best leaves there. */
+interface Begun {
+  readonly scale: Scale;
+  readonly best: readonly Place[];
+  readonly share: number;
+}
+
+/** Runs hypotheses over one text. */
+class Search {
+  readonly text: Observed;
+  /** The mean square of each row for the model itself. */
+  readonly own: readonly number[];
+  readonly #differences: (change: Change, most?: number) => Promise<Differences>;
+
+  private constructor(
+    text: Observed,
+    own: readonly number[],
+    differences: (change: Change, most?: number) => Promise<Differences>,
+  ) {
+    this.text = text;
+    this.own = own;
+    this.#differences = differences;
+  }
+
+  static async start(
+    text: Observed,
+    differences: (change: Change, most?: number) => Promise<Differences>,
+  ): Promise<Search> {
+    return new Search(text, (await differences({})).map(squareOf), differences);
+  }
+
+  get count(): number {
+    return this.text.tokens.length;
+  }
+
+  /** Counts the rows after at most so many tokens. */
+  rows(most: number): number {
+    return this.text.rows.filter(({ seen }) => seen <= most).length;
+  }
+
+  /** The squares of the model itself in the rows after at most so many tokens. */
+  ownSquares(most: number): number {
+    return sum(this.own.slice(0, this.rows(most)));
+  }
+
+  async squares(change: Change, most?: number): Promise<number[]> {
+    return (await this.#differences(change, most)).map(squareOf);
+  }
+
+  async run(hypothesis: Hypothesis, most = this.count): Promise<Tried> {
+    return { hypothesis, most, squares: sum(await this.squares(hypothesis.change, most)) };
+  }
+
+  /** Says how much better one sum of squares is than another, for so many rows. Positive: `a` is better. */
+  static better(rows: number, a: number, b: number): number {
+    return rows * Math.log((b + rows * TINY) / (a + rows * TINY));
+  }
+
+  /** How much better a tried hypothesis is than the model itself. */
+  gain({ most, squares }: Tried): number {
+    return Search.better(this.rows(most), squares, this.ownSquares(most));
+  }
+
+  /** The share of the squares that a tried hypothesis leaves. */
+  share({ most, squares }: Tried): number {
+    return squares / (this.ownSquares(most) + TINY);
+  }
+
+  /** Fits the number of a scale near the model's own. A parabola says first whether anything there can be better. */
+  async fitNear(scale: Scale): Promise<Tried> {
+    const { own, at } = scale;
+    const leftAt = async (value: number): Promise<number> => (await this.run(at(value))).squares;
+    const middle = this.ownSquares(this.count);
+    const [below, above] = [await leftAt(own / ASIDE), await leftAt(own * ASIDE)];
+    const bend = (below + above) / 2 - middle;
+    const vertex = bend > 0 ? middle - ((above - below) / 4) ** 2 / bend : 0;
+    const some = middle > this.own.length * LEAST_NOISE ** 2;
+    const hopeful = some && (below < middle || above < middle || vertex < LEAVES * middle);
+    const value = hopeful ? (await narrow(leftAt, own, 1.5, 8)).value : own;
+    return this.run({ ...at(value), scale });
+  }
+
+  /** Looks for the best places of a scale: a grid over few tokens. */
+  async begin(scale: Scale): Promise<Begun> {
+    const { grid, at } = scale;
+    const most = Math.min(this.count, FIRST);
+    const leftAt = async (value: number): Promise<number> => (await this.run(at(value), most)).squares;
+    const left: number[] = [];
+    for (const value of grid) left.push(await leftAt(value));
+    const lowest = grid
+      .map((value, n) => ({ value, left: left[n]! }))
+      .filter(({ left: one }, n) => one <= (left[n - 1] ?? Infinity) && one <= (left[n + 1] ?? Infinity))
+      .sort((a, b) => a.left - b.left)
+      .slice(0, 3);
+    const best: Place[] = [];
+    for (const { value } of lowest) best.push(await narrow(leftAt, value, grid[1]! / grid[0]!, 5));
+    best.sort((a, b) => a.left - b.left);
+    return { scale, best, share: best[0]!.left / (this.ownSquares(most) + TINY) };
+  }
+
+  /** Fits the number of a scale over more and more tokens, unless others leave far less than it does. */
+  async fit({ scale, best, share }: Begun, least: number): Promise<Tried> {
+    const { grid, at } = scale;
+    const reach = Math.sqrt(grid[1]! / grid[0]!);
+    let places = best.slice(0, 2);
+    const isFar = (left: number): boolean => left > 0.9 || left > Math.max(0.05, 4 * least);
+    if (!isFar(share))
+      for (const most of new Set([Math.min(this.count, 4 * FIRST), this.count])) {
+        const next: Place[] = [];
+        for (const { value } of places)
+          next.push(await narrow(async (one) => (await this.run(at(one), most)).squares, value, reach, 9));
+        places = next.sort((a, b) => a.left - b.left).slice(0, 1);
+        if (isFar(places[0]!.left / (this.ownSquares(most) + TINY))) break;
+      }
+    return this.run({ ...at(places[0]!.value), scale });
+  }
+
+  /** Runs the best hypotheses over the whole text, in place. */
+  async finish(tried: Tried[]): Promise<void> {
+    const partly = tried.filter((one) => one.most < this.count).sort((a, b) => this.share(a) - this.share(b));
+    for (const one of partly.slice(0, 8)) tried[tried.indexOf(one)] = await this.run(one.hypothesis);
+  }
+
+  /** Tries what is near the best hypothesis. */
+  async refine(tried: Tried[], noise: number): Promise<void> {
+    const best = tried.filter(({ most }) => most === this.count).sort((a, b) => a.squares - b.squares)[0];
+    if (!best || this.gain(best) < CLEAR || best.squares <= best.most * LEAST_NOISE ** 2) return;
+    for (const one of best.hypothesis.around ?? []) tried.push(await this.run(one));
+    // The factors of the best scalings are fitted. One of a list is kept unless the fitted one is clearly better.
+    const listed = tried.filter(
+      ({ hypothesis, most }) => hypothesis.scale && !hypothesis.fitted && most === this.count,
+    );
+    if (!listed.includes(best) && isNoise(await this.squares(best.hypothesis.change), noise)) return;
+    const open = listed.sort((a, b) => a.squares - b.squares).slice(0, 3);
+    let least = Number.POSITIVE_INFINITY;
+    const seen = new Set<string>();
+    for (let n = 0; n < open.length && n < MOST_SCALES; n++) {
+      const { hypothesis, squares } = open[n]!;
+      const { at, around = () => [] } = hypothesis.scale!;
+      if (seen.has(at(1).says)) continue;
+      seen.add(at(1).says);
+      const leftAt = async (factor: number): Promise<number> => (await this.run(at(factor))).squares;
+      const { value } = await narrow(leftAt, hypothesis.value!, 4, 11);
+      const fitted = await this.run({ ...at(value), fitted: true });
+      if (n >= 3 || Search.better(this.own.length, fitted.squares, squares) >= APART) tried.push(fitted);
+      if (fitted.squares >= least) continue;
+      least = fitted.squares;
+      for (const next of around()) open.push({ hypothesis: next.at(value), most: this.count, squares: least });
+    }
+  }
+
+  /** Replaces a fitted number by the roundest one that fits as well. */
+  async rounded(best: Tried): Promise<Tried> {
+    const { scale, value, fitted } = best.hypothesis;
+    if (!scale || !fitted || value === undefined || this.gain(best) < CLEAR) return best;
+    for (const digits of [1, 2, 3]) {
+      const one = await this.run({ ...scale.at(Number(value.toPrecision(digits))), scale, fitted });
+      if (Search.better(this.own.length, best.squares, one.squares) < AS_WELL) return one;
+    }
+    return best;
+  }
+
+  /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps. */
+  async nearest({ at }: Scale, best: number, squares: number): Promise<Range> {
+    const side = async (sign: number): Promise<number | undefined> => {
+      for (const step of [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50]) {
+        const one = at(best * step ** sign);
+        if (Search.better(this.own.length, squares, (await this.run(one)).squares) >= APART) return one.value;
+      }
+      return undefined;
+    };
+    return [await side(-1), await side(1)];
+  }
+}
+
+/**
+ * Says whether squares are no more than noise: not much larger than on single tokens, and not growing. Rounding is as
+ * large at the end of a text as in its first tokens, where most wrong positions and frequencies hardly show.
+ */
+function isNoise(squares: readonly number[], noise: number): boolean {
+  const early = Math.sqrt(meanOf(squares.slice(0, EARLY)));
+  const late = Math.sqrt(meanOf(squares.slice(EARLY)));
+  return Math.sqrt(meanOf(squares)) <= NOISE * noise + LEAST_NOISE && late <= GROWS * early + LEAST_NOISE;
+}
+
+const squareOf = (row: Float64Array): number => row.reduce((total, one) => total + one * one, 0) / row.length;
+const sum = (list: readonly number[]): number => list.reduce((total, one) => total + one, 0);
+const meanOf = (list: readonly number[]): number => (list.length === 0 ? 0 : sum(list) / list.length);
+
+async function squaresOf(all: readonly Observed[], expected: Expected, temperature: number): Promise<number[]> {
+  const squares: number[] = [];
+  for (const one of all) squares.push(...(await expected.differences(one, { temperature })).map(squareOf));
+  return squares;
+}
+
+/** Finds the least value of a function near `middle`, by golden sections of the logarithm. */
+async function narrow(
+  of: (value: number) => Promise<number>,
+  middle: number,
+  reach: number,
+  steps: number,
+): Promise<Place> {
+  const golden = (Math.sqrt(5) - 1) / 2;
+  let [low, high] = [Math.log(middle / reach), Math.log(middle * reach)];
+  const at = async (log: number) => ({ log, left: await of(Math.exp(log)) });
+  let [a, b] = [await at(high - golden * (high - low)), await at(low + golden * (high - low))];
+  for (let n = 0; n < steps; n++) {
+    if (a.left < b.left) {
+      [high, b] = [b.log, a];
+      a = await at(high - golden * (high - low));
+    } else {
+      [low, a] = [a.log, b];
+      b = await at(low + golden * (high - low));
+    }
+  }
+  const best = a.left < b.left ? a : b;
+  return { value: Math.exp(best.log), left: best.left };
+}
+
+/** The temperatures that are tried, in logarithms around 1. */
+const REACH = 8;
+/** A temperature is proven if it leaves less than this of the squares of single tokens. */
+const COOLED = 0.7;
+
+/** Fits the temperature of prompts of one token. Rounding leaves most of the squares, another temperature nearly none. */
+async function temperatureOf(single: readonly Observed[], expected: Expected): Promise<number> {
+  const at = async (value: number): Promise<number> => sum(await squaresOf(single, expected, value));
+  const own = await at(1);
+  if (single.length === 0 || own < single.length * LEAST_NOISE ** 2) return 1;
+  const { value, left } = await narrow(at, 1, REACH, 16);
+  return left <= COOLED * own && Search.better(single.length, left, own) >= APART ? value : 1;
+}
+
+/** Finds the row where the noise ends and larger squares begin; undefined if there is no such row. */
+function changePoint(squares: readonly number[], noise: number): number | undefined {
+  const total = sum(squares);
+  const rows = squares.length;
+  const log = (count: number, all: number): number => count * Math.log(all / count + TINY);
+  let best: { at: number; gain: number; before: number; after: number } | undefined;
+  let first = 0;
+  for (let at = 1; at < rows; at++) {
+    first += squares[at - 1]!;
+    const [before, after] = [first / at, (total - first) / (rows - at)];
+    const gain = log(rows, total) - log(at, first) - log(rows - at, total - first);
+    if (at >= 4 && rows - at >= 4 && after > before && gain > (best?.gain ?? 0)) best = { at, gain, before, after };
+  }
+  return best && best.gain > APART && best.before <= noise && best.after > 1.5 * best.before ? best.at : undefined;
+}
+
+/** The bounds of the spans that are printed. */
+const SPANS = [0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, Number.POSITIVE_INFINITY];
+
+async function conclude(found: {
+  readonly tried: readonly Tried[];
+  readonly search: Search;
+  readonly noise: number;
+  readonly within: boolean;
+  readonly temperature: number;
+  readonly bases: Judgement['bases'];
+}): Promise<Judgement> {
+  const { tried, search, noise, within, temperature, bases } = found;
+  const { own, count } = search;
+  const rows = own.length;
+  const ownSquares = sum(own);
+  const whole = tried.filter(({ most }) => most === count).sort((a, b) => a.squares - b.squares);
+  const first = whole[0] && (await search.rounded(whole[0]));
+  const left = ({ squares, most }: Tried): number => Math.sqrt(squares / search.rows(most));
+  const isBetter = first && first.squares <= LEAVES * ownSquares && search.gain(first) >= CLEAR;
+  const fitOf = (one: Tried): Fit => {
+    const { kind, says, value } = one.hypothesis;
+    return { kind, says, value, left: left(one) };
+  };
+  const bestSquares = isBetter ? await search.squares(first.hypothesis.change) : own;
+  const spans = SPANS.slice(1).flatMap((to, n) => {
+    const inside = search.text.rows.flatMap(({ seen }, row) => (seen > SPANS[n]! && seen <= to ? [row] : []));
+    const over = (list: readonly number[]): number => Math.sqrt(meanOf(inside.map((row) => list[row]!)));
+    const last = inside.at(-1);
+    if (last === undefined) return [];
+    return [{ from: SPANS[n]!, to: search.text.rows[last]!.seen, difference: over(own), left: over(bestSquares) }];
+  });
+  const positions = search.text.rows.map(({ seen }, n) => {
+    return { seen, difference: Math.sqrt(own[n]!), left: Math.sqrt(bestSquares[n]!) };
+  });
+  const common = { noise, difference: Math.sqrt(ownSquares / rows), rows, temperature, spans, positions };
+  const names = (list: readonly Tried[]): string[] => list.map(({ hypothesis }) => hypothesis.says);
+  if (!isBetter) {
+    const plain = tried.filter(({ hypothesis }) => hypothesis.fitted !== true);
+    const { says } = TEMPERATURE.at(temperature);
+    const cooled: Fit = { kind: 'temperature', says, value: temperature, left: common.difference };
+    const agrees = temperature === 1 ? 'agrees' : 'named';
+    return {
+      ...common,
+      verdict: noise > OTHER ? 'other' : within ? agrees : 'described',
+      best: within && temperature !== 1 ? cooled : undefined,
+      rivals: [],
+      second: undefined,
+      bases,
+      excluded: names(plain.filter((one) => search.gain(one) <= -APART)),
+      unseen: names(plain.filter((one) => search.gain(one) > -APART)),
+    };
+  }
+  const apart = (one: Tried): number => Search.better(rows, first.squares, one.squares);
+  const { scale } = first.hypothesis;
+  const others = whole.filter(({ hypothesis }) => {
+    return hypothesis.says !== first.hypothesis.says && (scale === undefined || hypothesis.scale !== scale);
+  });
+  const fits = within || isNoise(bestSquares, noise) || left(first) <= EXPLAINED * common.difference;
+  const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.squares));
+  const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
+  const second = others.find((one) => !rivals.includes(one));
+  return {
+    ...common,
+    verdict: noise > OTHER ? 'other' : !fits ? 'described' : rivals.length > 0 ? 'one-of' : 'named',
+    best: { ...fitOf(first), range: range || undefined },
+    rivals: rivals.map(fitOf),
+    second: second && fitOf(second),
+    bases: undefined,
+    excluded: [],
+    unseen: [],
+  };
+}

@@ -1,0 +1,152 @@
+/** Leads through a probe: find out the API, ask, compute, judge. @module */
+import type { Model, Tokenizer } from '@ropewalk/model';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkInteger, type OptionNames, reading } from 'ropewalk/internal';
+import { checkAccess } from './access.js';
+import type { ChangeableEngine } from './change.js';
+import { Expected, type Observed } from './expected.js';
+import { type Access, Client } from './http.js';
+import { type Judgement, judge } from './judge.js';
+import { type Api, findServer, type IdOf, type Row } from './server.js';
+import { TEXT } from './text.js';
+
+/** Options of {@link probe}. */
+export interface ProbeOptions extends Access {
+  /** The model that the server is said to have, loaded with `engine`. The caller disposes it. */
+  readonly model: Model;
+  /** The engine from {@link changeableEngine} with which the model was loaded. */
+  readonly engine: ChangeableEngine;
+  /** The tokens of the prompt. Default: 250, or as many as fit in both contexts. */
+  readonly tokens?: number | undefined;
+  /** The text of the prompt, repeated where it is too short. Default: a story of our own. */
+  readonly text?: string | undefined;
+  /** Called with what is done, in words, and its share in [0, 1]. */
+  readonly onProgress?: ((what: string, share: number) => void) | undefined;
+}
+
+const NAMES: OptionNames<Omit<ProbeOptions, keyof Access>> = {
+  model: true,
+  engine: true,
+  tokens: true,
+  text: true,
+  onProgress: true,
+};
+
+/** The findings of a probe. */
+export interface ProbeReport extends Judgement {
+  readonly server: { readonly api: Api; readonly about: string };
+  /** The tokens of the long prompt, and the number of prompts of one token. */
+  readonly tokens: number;
+  readonly singles: number;
+  /** Prompt tokens that were sent in all. */
+  readonly sent: number;
+}
+
+const USUAL_TOKENS = 250;
+/** The prompts of one token, for the noise. */
+const SINGLES = 24;
+/** The positions that are asked for where each takes a request. */
+const MOST_ROWS = 256;
+
+/**
+ * Asks a server for log-probabilities of a text, and says from which RoPE, positions and weights they come.
+ *
+ * @param url - the server's address: `http://HOST:PORT`
+ * @param options - the model's files as a loaded model; key, limits, recordings
+ * @returns what fits, what is excluded and what would not show
+ * @throws {RopewalkError} DEVICE for a server that is silent; FORMAT for answers that cannot be right; UNSUPPORTED for a
+ *   server without log-probabilities; RANGE for options, and beyond the budget
+ * @example const { verdict, best } = await probe('http://localhost:8080', { model, engine });
+ */
+export async function probe(url: string, options: ProbeOptions): Promise<ProbeReport> {
+  const { model, engine, text = TEXT, onProgress = () => {}, tokens: asked, ...access } = checked(options);
+  const { tokenizer, config } = model;
+  const client = new Client(url, access);
+  const server = await findServer(client, idsOf(tokenizer, config.vocabSize));
+  const most = Math.min(config.maxContext, (server.context ?? Number.POSITIVE_INFINITY) - 1);
+  const count = checkInteger(
+    asked ?? Math.min(USUAL_TOKENS, most),
+    'probe: tokens',
+    16,
+    most,
+    `the least context is ${most}`,
+  );
+  const tokens = tokensOf(tokenizer, text, count);
+  const singles = [...new Set(tokens)].slice(0, SINGLES);
+  const rows: Row[] = [];
+  const lengths = server.oneByOne ? lengthsOf(count) : [count];
+  const total = singles.length + lengths.length;
+  let answers = 0;
+  const ask = async (prompt: readonly number[], wanted: 'all' | 'last'): Promise<Row[]> => {
+    const answer = await server.rows(prompt, wanted);
+    onProgress('of the answers', ++answers / total);
+    return answer;
+  };
+  const single: Observed[] = [];
+  for (const token of singles) single.push({ tokens: [token], rows: await ask([token], 'last') });
+  for (const length of lengths) rows.push(...(await ask(tokens.slice(0, length), server.oneByOne ? 'last' : 'all')));
+  rows.sort((a, b) => a.seen - b.seen);
+  if (rows.length < 8) refuse('FORMAT', client.address, 'log-probabilities at 8 positions or more', rows.length);
+  const expected = new Expected(model, engine, count);
+  const found = await judge(expected, single, { tokens, rows }, (share) => onProgress('of the hypotheses', share));
+  return {
+    server: { api: server.api, about: server.about },
+    tokens: count,
+    singles: singles.length,
+    sent: client.sent,
+    ...found,
+  };
+}
+
+/** Copies the options and checks them. @throws {RopewalkError} RANGE, naming the option */
+function checked(options: ProbeOptions): ProbeOptions {
+  const given = checkAccess('probe', options, NAMES);
+  const { model, engine, text } = given;
+  reading('probe: model', () => {
+    if (typeof model?.openSession !== 'function' || typeof model.config !== 'object')
+      refuse('RANGE', 'probe: model', 'a model from loadModel', model);
+  });
+  reading('probe: engine', () => {
+    if (typeof engine?.runs !== 'function' || engine.runs(model) !== true)
+      refuse('RANGE', 'probe: engine', 'the engine from changeableEngine with which the model was loaded', engine);
+  });
+  if (text !== undefined && (typeof text !== 'string' || text === '')) refuse('RANGE', 'probe: text', 'a text', text);
+  return given;
+}
+
+function tokensOf(tokenizer: Tokenizer, text: string, count: number): number[] {
+  const once = tokenizer.encode(text);
+  if (once.length < 2) fail('RANGE', 'probe: text', 'it has less than two tokens. Give a longer one.');
+  // Later copies begin without the BOS.
+  const next = tokenizer.encode(text, { addBos: false, addEos: false });
+  const tokens = [...once];
+  while (tokens.length < count) tokens.push(...next);
+  return tokens.slice(0, count);
+}
+
+/** Spreads the lengths of prompts: all short ones, and as many of the longer ones as are asked for. */
+function lengthsOf(count: number): number[] {
+  const lengths = new Set<number>();
+  for (let n = 1; n <= Math.min(count, MOST_ROWS); n++) lengths.add(Math.max(n, Math.round((n * count) / MOST_ROWS)));
+  return [...lengths];
+}
+
+/** Makes the way from a token's text to its id. The text is that inside of a sentence. */
+function idsOf(tokenizer: Tokenizer, vocabSize: number): IdOf {
+  let ids: Map<string, number> | undefined;
+  const fill = (): Map<string, number> => {
+    const made = new Map<string, number>();
+    const after = tokenizer.encode('a').slice(-1);
+    for (let id = 0; id < Math.min(vocabSize, tokenizer.vocabSize); id++) {
+      const text =
+        tokenizer.tokenText(id) === undefined ? '' : tokenizer.stream({ after, skipSpecial: false }).push(id);
+      if (text !== '') made.set(text, made.has(text) ? -1 : id);
+    }
+    return made;
+  };
+  return (text) => {
+    ids ??= fill();
+    const id = ids.get(text);
+    return id === -1 ? undefined : id;
+  };
+}

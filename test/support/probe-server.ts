@@ -1,0 +1,254 @@
+/** A small server for tests: it serves a decoder with the APIs that the probe knows, and with faults. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { loadModel, logits, type Model } from '@ropewalk/model';
+import { ROOT } from './build.js';
+
+/** Computes the logits of a prompt: of all tokens, `[tokens, vocab]`, or of the last alone. */
+export type Run = (tokens: readonly number[], cached: boolean) => Promise<Float32Array>;
+
+/** How a server differs from a right one. */
+export interface Faults {
+  readonly positions?: (n: number) => number;
+  readonly temperature?: number;
+}
+
+/** The APIs of the server. `each`: completions that know neither echo nor ids. */
+export type ServedApi = 'llama-server' | 'vllm' | 'sglang' | 'echo' | 'each';
+
+export const MARLINE = join(ROOT, 'models/marline');
+
+/** Loads the bundled model from its folder, with fields of config.json changed. */
+export function marlineWith(fields: Readonly<Record<string, unknown>> = {}): Promise<Model> {
+  const files = readdirSync(MARLINE).filter((name) => /\.(json|safetensors)$/.test(name));
+  const bytes = (name: string): Uint8Array => {
+    const file = readFileSync(join(MARLINE, name));
+    if (name !== 'config.json') return new Uint8Array(file);
+    return new TextEncoder().encode(JSON.stringify({ ...JSON.parse(file.toString()), ...fields }));
+  };
+  return loadModel(Object.fromEntries(files.map((name) => [name, bytes(name)])), { backend: 'cpu' });
+}
+
+/** Runs a model, with positions of its own or a temperature. */
+export function runOf(model: Model, { positions, temperature = 1 }: Faults = {}): Run {
+  const { maxContext } = model.config;
+  return async (tokens) => {
+    const own = positions ? { positions: Int32Array.from(tokens, (_, n) => positions(n)) } : {};
+    const parts: Float32Array[] = [];
+    for await (const block of logits(model, tokens, { context: maxContext, ...own })) parts.push(block);
+    return Float32Array.from(
+      parts.flatMap((part) => [...part]),
+      (logit) => logit / temperature,
+    );
+  };
+}
+
+type Entry = [id: number, logprob: number];
+
+/** The likeliest tokens of a row of logits, likeliest first, and those that are asked for besides. */
+function topOf(row: Float32Array, count: number, more: readonly number[] = []): Entry[] {
+  const max = row.reduce((a, b) => Math.max(a, b));
+  const log = max + Math.log(row.reduce((sum, logit) => sum + Math.exp(logit - max), 0));
+  const ids = Array.from(row.keys())
+    .sort((a, b) => row[b]! - row[a]!)
+    .slice(0, count);
+  return [...ids, ...more.filter((id) => !ids.includes(id))].map((id) => [id, Number((row[id]! - log).toFixed(6))]);
+}
+
+/** A server that listens. */
+export interface Listening {
+  readonly url: string;
+  /** Paths and bodies that were asked for, and the headers of the last request. */
+  readonly asked: { readonly path: string; readonly body: string }[];
+  headers: IncomingMessage['headers'];
+  close(): Promise<void>;
+}
+
+/** Listens with a handler of whole requests. */
+export async function listen(handler: (path: string, body: string) => Promise<unknown> | unknown): Promise<Listening> {
+  const asked: { path: string; body: string }[] = [];
+  const server: Server = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (part: string) => (body += part));
+    request.on('end', async () => {
+      const path = request.url!;
+      asked.push({ path, body });
+      listening.headers = request.headers;
+      const answer = await handler(path, body);
+      response.statusCode = answer === undefined ? 404 : 200;
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify(answer ?? { error: 'no such path' }));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const listening: Listening = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    asked,
+    headers: {},
+    close() {
+      server.closeAllConnections();
+      return new Promise((resolve) => void server.close(() => resolve()));
+    },
+  };
+  return listening;
+}
+
+/** Serves a model with one of the APIs. */
+export function serve(
+  api: ServedApi,
+  run: Run,
+  { config, tokenizer }: Pick<Model, 'config' | 'tokenizer'>,
+): Promise<Listening> {
+  const { vocabSize } = config;
+  const rowOf = (all: Float32Array, row: number): Float32Array => all.subarray(row * vocabSize, (row + 1) * vocabSize);
+  const textOf = (id: number): string => tokenizer.stream({ after: [10], skipSpecial: false }).push(id);
+  return listen(async (path, body) => {
+    const given = body === '' ? {} : JSON.parse(body);
+    if (api === 'llama-server') {
+      if (path === '/props')
+        return { default_generation_settings: { n_ctx: 4096 }, model_path: 'marline.gguf', build_info: 'test' };
+      if (path !== '/completion') return undefined;
+      const all = await run(given.prompt, given.cache_prompt);
+      const top = topOf(all.subarray(-vocabSize), given.n_probs).map(([id, logprob]) => ({
+        id,
+        token: textOf(id),
+        logprob,
+      }));
+      return {
+        content: textOf(top[0]!.id),
+        tokens_evaluated: given.prompt.length,
+        truncated: false,
+        completion_probabilities: [{ ...top[0]!, top_logprobs: top }],
+      };
+    }
+    if (api === 'sglang') {
+      if (path === '/get_model_info') return { model_path: 'marline', tokenizer_path: 'marline' };
+      if (path !== '/generate') return undefined;
+      const { input_ids: ids, top_logprobs_num: count, logprob_start_len: start } = given;
+      const all = await run(ids, start > 0);
+      const top = (row: number) => topOf(rowOf(all, row), count).map(([id, logprob]) => [logprob, id, null]);
+      const before = ids.map((id: number, n: number) =>
+        n === 0 ? [null, id, null] : [topOf(rowOf(all, n - 1), 0, [id])[0]![1], id, null],
+      );
+      return {
+        text: '',
+        meta_info: {
+          prompt_tokens: ids.length,
+          input_token_logprobs: before.slice(start),
+          input_top_logprobs: ids.map((_: number, n: number) => (n === 0 ? null : top(n - 1))).slice(start),
+          output_top_logprobs: [top(ids.length - 1)],
+        },
+      };
+    }
+    if (path === '/v1/models')
+      return {
+        object: 'list',
+        data: [{ id: 'marline', owned_by: api === 'vllm' ? 'vllm' : 'us', max_model_len: 4096 }],
+      };
+    if (path !== '/v1/completions') return undefined;
+    const { prompt, logprobs: count, echo, prompt_logprobs: promptCount, return_tokens_as_token_ids: asIds } = given;
+    if (api !== 'vllm' && (promptCount !== undefined || asIds)) return undefined;
+    if (api === 'each' && (echo || count > 5)) return undefined;
+    const all = await run(prompt, !echo && promptCount === undefined);
+    const name = (id: number): string => (asIds ? `token_id:${id}` : textOf(id));
+    const top = (row: number, more: readonly number[] = []) => topOf(rowOf(all, row), count, more);
+    const shown = (entries: readonly Entry[]) =>
+      Object.fromEntries(entries.map(([id, logprob]) => [name(id), logprob]));
+    const last = topOf(all.subarray(-vocabSize), count);
+    const places: number[] = echo ? prompt.map((_: number, n: number) => n) : [];
+    return {
+      choices: [
+        {
+          text: textOf(last[0]![0]),
+          logprobs: {
+            tokens: [...places.map((n) => name(prompt[n])), name(last[0]![0])],
+            token_logprobs: [
+              ...places.map((n) => (n === 0 ? null : top(n - 1, [prompt[n]]).find(([id]) => id === prompt[n])![1])),
+              last[0]![1],
+            ],
+            top_logprobs: [...places.map((n) => (n === 0 ? null : shown(top(n - 1)))), shown(last)],
+          },
+          ...(promptCount === undefined
+            ? {}
+            : {
+                prompt_logprobs: prompt.map((id: number, n: number) =>
+                  n === 0
+                    ? null
+                    : Object.fromEntries(
+                        top(n - 1, [id]).map(([one, logprob], rank) => [
+                          one,
+                          { logprob, rank: rank + 1, decoded_token: textOf(one) },
+                        ]),
+                      ),
+                ),
+              }),
+        },
+      ],
+      usage: { prompt_tokens: prompt.length, completion_tokens: 1 },
+    };
+  });
+}
+
+/** The faults of {@link cachingRun}, which show where a prompt is computed in pieces. */
+export interface CacheFaults {
+  /** The tokens that are computed at a time. */
+  readonly chunk?: number;
+  /** Positions start again from 0 in each piece. */
+  readonly restarts?: boolean;
+  /** A piece does not see what is in the cache. */
+  readonly forgets?: boolean;
+  /** A new piece's positions are moved by the number of other requests that run. */
+  readonly mixesBatch?: boolean;
+  /** Adds noise of this size to logits. */
+  readonly noise?: number;
+}
+
+/**
+ * Runs a model as a server with a cache: a prompt that begins as the last one did is computed from there on, in pieces.
+ *
+ * @returns the logits of the last token, in the place of all
+ */
+export function cachingRun(
+  model: Model,
+  faults: CacheFaults = {},
+): (tokens: readonly number[], cached: boolean) => Promise<Float32Array> {
+  const { chunk = 64, restarts, forgets, mixesBatch, noise = 0 } = faults;
+  let kept: number[] = [];
+  let session = model.openSession({ context: model.config.maxContext });
+  let before: Promise<unknown> = Promise.resolve();
+  let waiting = 0;
+  const positions: number[] = [];
+  const run = async (tokens: readonly number[], cached: boolean, others: number): Promise<Float32Array> => {
+    let shared = 0;
+    while (cached && shared < Math.min(kept.length, tokens.length - 1) && kept[shared] === tokens[shared]) shared++;
+    if (forgets || shared === 0) {
+      session.dispose();
+      session = model.openSession({ context: model.config.maxContext });
+      if (forgets && shared > 0) kept = [];
+    } else session.truncate(shared);
+    let logits = new Float32Array(0);
+    for (let at = shared; at < tokens.length; at += chunk) {
+      const piece = tokens.slice(at, at + chunk);
+      const moved = mixesBatch && at > 0 ? others : 0;
+      positions.splice(at, Number.POSITIVE_INFINITY, ...piece.map((_, n) => (restarts ? n : at + n + moved)));
+      logits = (await session.append(piece, {
+        logits: 'last',
+        positions: positions.slice(at),
+      })) as Float32Array<ArrayBuffer>;
+    }
+    kept = [...tokens];
+    return noise === 0 ? logits : logits.map((one) => one + noise * (Math.random() - 0.5));
+  };
+  return async (tokens, cached) => {
+    waiting++;
+    // A pause lets requests arrive that were sent together.
+    const mine = before.then(async () => {
+      await new Promise((resolve) => setTimeout(resolve, mixesBatch ? 20 : 0));
+      return run(tokens, cached, waiting - 1);
+    });
+    before = mine.catch(() => {});
+    return mine.finally(() => waiting--);
+  };
+}
