@@ -209,8 +209,19 @@ export function ropePlanOfCase(params: RopeCaseParams): RopePlan {
   return drawRopeCase(params).plan;
 }
 
-/** Draws the inputs of a case from its label, and plans it. x is `[batch, tokens, heads, head_dim]`. */
-export function drawRopeCase(params: RopeCaseParams) {
+/** The inputs of a case. */
+interface DrawnRope {
+  /** `[batch, tokens, heads, head_dim]` */
+  readonly x: Tensor<FloatDtype>;
+  readonly pos: readonly number[];
+  /** One for each pair; undefined without factors. */
+  readonly factors: Float32Array | undefined;
+  readonly formula: GgmlRopeParams;
+  readonly plan: RopePlan;
+}
+
+/** Draws the inputs of a case from its label, and plans it. */
+export function drawRopeCase(params: RopeCaseParams): DrawnRope {
   const p = checkParams(params);
   const [ne0, , ne2] = p.ne_a;
   const random = randomFrom(ropeLabel(params));
