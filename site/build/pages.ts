@@ -1,10 +1,16 @@
 /** Makes the HTML of every page from one template. The page's entry draws the content. @module */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Plugin } from 'vite';
 import { DOCS_PAGES } from './docs.js';
 import { PAGES, type Page } from './page-list.js';
 
 const SITE = join(import.meta.dirname, '..');
+
+/** The address of the repository, as the root's package.json has it; until that is known, pages have no link to it. */
+const { homepage: REPOSITORY } = JSON.parse(readFileSync(join(SITE, '../package.json'), 'utf8')) as {
+  homepage?: string;
+};
 
 /** The policy allows no inline script and no eval. WebAssembly may compile, and pages may fetch any https address. */
 const POLICY = [
@@ -23,9 +29,12 @@ const escaped = (text: string): string =>
   text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
 
 /**
- * Returns the whole page. `built` adds the policy, which would block the inline styles of Vite's development server.
+ * Returns the whole page.
+ *
+ * @param built - adds the policy, which would block the inline styles of Vite's development server
+ * @param repository - an address for links to the source and its issues
  */
-function html(page: Page, built: boolean): string {
+export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): string {
   const base = '../'.repeat(page.path === '' ? 0 : page.path.split('/').length) || './';
   const links = [...PAGES, { path: 'docs', nav: 'Docs' }]
     .filter(({ nav }) => nav !== undefined)
@@ -33,6 +42,9 @@ function html(page: Page, built: boolean): string {
       const here = page.path === path || page.path.startsWith(`${path}/`);
       return `<a href="${base}${path}/"${here ? ' aria-current="page"' : ''}>${nav}</a>`;
     });
+  const source = repository
+    ? ` <a href="${escaped(repository)}">Source</a>, <a href="${escaped(repository)}/issues">issues</a>.`
+    : '';
   return `<!doctype html>
 <html lang="en" data-base="${base}">
 <head>
@@ -55,7 +67,7 @@ ${built ? `<meta http-equiv="Content-Security-Policy" content="${POLICY}">` : ''
 <button id="theme" class="plain" type="button" hidden></button>
 </header>
 <main id="main" tabindex="-1">${page.content ?? ''}</main>
-<footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.</p></footer>
+<footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${source}</p></footer>
 <noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs work without it.</p></noscript>
 </body>
 </html>
@@ -77,7 +89,7 @@ export function pages(): Plugin {
     resolveId: (id) => (byFile.has(id) ? id : undefined),
     load: (id) => {
       const page = byFile.get(id);
-      return page && html(page, built);
+      return page && pageHtml(page, built);
     },
     configureServer: (server) => () => {
       server.middlewares.use(async (request, response, next) => {
@@ -85,7 +97,7 @@ export function pages(): Plugin {
         const page = byFile.get(join(SITE, path, path.endsWith('.html') ? '' : 'index.html'));
         if (page === undefined) return next();
         response.setHeader('Content-Type', 'text/html');
-        response.end(await server.transformIndexHtml(path, html(page, false)));
+        response.end(await server.transformIndexHtml(path, pageHtml(page, false)));
       });
     },
   };

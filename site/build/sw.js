@@ -1,5 +1,6 @@
 // This is the service worker of the site. offline.ts fills in VERSION and FILES during the build.
-// Each version has its own cache, so that a page never mixes the files of two versions.
+// Each version has its own cache. The cache of the version before stays, so that tabs that are open go on working: the
+// names of their scripts are in no other version.
 const CACHE = `ropewalk ${'VERSION'}`;
 const FILES = 'FILES';
 const ROOT = new URL('./', location.href);
@@ -9,7 +10,7 @@ const ISOLATION = {
   'Cross-Origin-Embedder-Policy': 'require-corp',
   'Cross-Origin-Resource-Policy': 'same-origin',
 };
-/** Says whether a file is data. Data is large and only some pages use it, so it is cached after the rest. */
+/** Says whether a file is data. Data is large and only some pages use it, so it is cached when a page asks for it. */
 const isData = (file) => file.startsWith('data/');
 
 addEventListener('install', (event) => {
@@ -24,27 +25,11 @@ addEventListener('install', (event) => {
 addEventListener('activate', (event) => {
   event.waitUntil(
     (async () => {
-      for (const name of await caches.keys())
-        if (name.startsWith('ropewalk ') && name !== CACHE) await caches.delete(name);
+      const others = (await caches.keys()).filter((name) => name.startsWith('ropewalk ') && name !== CACHE);
+      for (const name of others.slice(0, -1)) await caches.delete(name); // the keys are in the order of their creation
       await clients.claim();
     })(),
   );
-});
-
-/**
- * Caches the data after the first page, one file at a time, unless the user saves data. If a file fails, it is fetched
- * when a page asks for it.
- */
-async function keepData() {
-  if (navigator.connection?.saveData) return;
-  const cache = await caches.open(CACHE);
-  for (const file of FILES.filter(isData)) {
-    const url = new URL(file, ROOT);
-    if (!(await cache.match(url))) await cache.add(url).catch(() => undefined);
-  }
-}
-addEventListener('message', (event) => {
-  if (event.data === 'keep data') event.waitUntil(keepData());
 });
 
 addEventListener('fetch', (event) => {
@@ -56,7 +41,9 @@ addEventListener('fetch', (event) => {
 async function answer(request, url) {
   const cache = await caches.open(CACHE);
   url.search = '';
-  const kept = await cache.match(url);
+  const kept =
+    (await cache.match(url)) ??
+    (FILES.includes(url.href.slice(ROOT.href.length)) ? undefined : await caches.match(url));
   const response = kept ?? (await fetch(request));
   if (
     !kept &&

@@ -10,6 +10,7 @@ import { parseNpy, parseNpz, writeNpy, writeNpz, writeSafetensors } from '@ropew
 import { mutantExample } from '@ropewalk/oracle';
 import type { Browser, Page } from 'playwright-core';
 import { type Tensor, tensorFrom } from 'ropewalk';
+import { roleOf } from '../../site/src/diagnose/roles.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { ggufOf } from '../support/model-files.js';
 import { serveSite, violations, visit } from '../support/site.js';
@@ -60,6 +61,16 @@ const saved = async (page: Page, button: string): Promise<Uint8Array> => {
   return readFileSync(await file.path());
 };
 const head = (page: Page) => page.locator('#diagnose-head');
+
+test('arrays get their roles by their names', () => {
+  const roles = {
+    x: 'x q q_pre hidden_in query',
+    y: 'y q_rot q_post q_embed out',
+    positions: 'positions pos position_ids pos_ids input_pos',
+  };
+  for (const [role, names] of Object.entries(roles))
+    for (const name of names.split(' ')) assert.equal(roleOf(`layers.0.${name}`), role, name);
+});
 
 describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
@@ -135,6 +146,10 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     await run(page);
     await head(page).waitFor();
     assert.match(await head(page).innerText(), /^AS EXPECTED \(the JSON\)/);
+    await page.getByText('grey: within the tolerance').first().waitFor();
+    await page
+      .getByText(/^Every element of this head is (within its tolerance|as expected, to the last bit)\./)
+      .waitFor();
 
     await page.getByRole('tab', { name: 'Not known' }).click();
     await choose(page, { 'dump.safetensors': writeSafetensors(named) });

@@ -7,6 +7,7 @@ import { readModelRope } from '@ropewalk/checkpoint/node';
 import { compareModels, convertRope, effectiveRope, huggingface } from '@ropewalk/dialects';
 import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '@ropewalk/onnx';
 import type { Browser, Page } from 'playwright-core';
+import { published, reachOf } from '../../site/src/explore/model.js';
 import { COPIES, MODELS } from '../../site/src/explore/models.js';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
@@ -27,6 +28,23 @@ test('about 40 published models, each of which is read as a known one', () => {
     for (const { rope } of layers) kinds.add(rope?.scaling?.kind ?? 'none');
   }
   assert.deepEqual([...kinds].sort(), ['dynamicNtk', 'linear', 'llama3', 'longrope', 'none', 'proportional', 'yarn']);
+});
+
+test('pictures end where their RoPE does: the short list, the window, the context', () => {
+  const reaches = (id: string, context?: number) => {
+    const { groups, maxContext } = published(id)!.read(context);
+    return groups.filter(({ rope }) => rope).map(({ rope, window }) => reachOf(rope!, maxContext, window));
+  };
+  assert.deepEqual(reaches('microsoft/Phi-3.5-mini-instruct'), [{ context: 4096, distance: 4096 }]);
+  assert.deepEqual(reaches('microsoft/Phi-3.5-mini-instruct', 5000), [{ context: 131072, distance: 131072 }]);
+  assert.deepEqual(reaches('google/gemma-4-26B-A4B'), [
+    { context: 262144, distance: 1024 },
+    { context: 262144, distance: 262144 },
+  ]);
+  assert.deepEqual(reaches('google/gemma-3-12b-it'), [
+    { context: 131072, distance: 1024 },
+    { context: 131072, distance: 131072 },
+  ]);
 });
 
 describe('Explore in Chromium', { skip: noBrowser }, () => {
@@ -65,6 +83,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const p = Number(position!.replaceAll(',', ''));
     assert.ok(p >= 1000 && p < 1096, position);
     assert.equal(sine, Math.sin(p * invFreq[Number(pair)]!).toFixed(6));
+    await page.getByRole('img', { name: /factor 8\.0$/ }).waitFor(); // the model's own
     await page.getByLabel('Factor of the rules').fill('40');
     await page.getByRole('img', { name: /factor 16\.0$/ }).waitFor();
     await page.getByText(`YaRN × ${(0.1 * Math.log(16) + 1).toPrecision(4)}`).waitFor();
@@ -97,7 +116,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const gguf = join(BOX, 'model-q8_0.gguf');
     await input.setInputFiles(gguf);
     await page.getByRole('heading', { name: 'model-q8_0.gguf' }).waitFor();
-    const said = await page.getByText(/headers only/).innerText();
+    const said = await page.getByText(/^Read /).innerText();
     assert.match(said, /tensors, [\d,]+ parameters in .*Q8_0/);
     await input.setInputFiles(['config.json', 'model.safetensors'].map((name) => join(BOX, name)));
     await page.getByRole('heading', { name: 'config.json' }).waitFor();
@@ -113,7 +132,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const expected = compareModels({ rope: a, recipe: 'float64' }, { rope: b, recipe: 'float64' }, [1]);
     assert.match(expected.groups[0]!.verdict[0]!, /permuted in GGUF/);
     await page.getByText(expected.groups[0]!.verdict[0]!).waitFor();
-    await page.getByText('A model gives the same with either.').waitFor();
+    await page.getByText('The same RoPE to the last bit, in another order of dimensions.').waitFor();
     assert.deepEqual(await violations(page), []);
     assert.deepEqual(wrong, []);
     await page.context().close();
@@ -132,6 +151,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await page.getByLabel('B, the other model').selectOption(LLAMA);
     await page.getByText('The same RoPE: both rotate every pair alike.').waitFor();
     await page.getByText('No angle differs').waitFor();
+    await page.getByText('same to the last bit').first().waitFor();
     // Two peers read the same model. infiniop's tables have fewer digits than f64.
     await page.getByLabel('B, read as', { exact: true }).selectOption('infiniop');
     const { readBack } = convertRope(a!.rope.layers[0]!.rope!, 'infiniop');
@@ -141,6 +161,20 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await page.getByLabel(/published models/).selectOption('Qwen/Qwen3-VL-32B-Instruct');
     await page.getByLabel('B, read as', { exact: true }).selectOption('mlx');
     await page.getByText(/cannot be expressed, because fast.rope counts one position a token/).waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('two models with one RoPE are the same, however many layers they have; a head size is not rounding', async () => {
+    const { page, wrong } = await visit(browser, site, 'explore/?model=Qwen/Qwen3-0.6B&tab=compare&with=Qwen/Qwen3-8B');
+    await page.getByText('same to the last bit The same RoPE to the last bit.').waitFor();
+    await page.getByText('A has 28 layers and B 36: only the first 28 are compared.').waitFor();
+    await page.getByLabel('B, read as', { exact: true }).selectOption('ggml-f32');
+    await page.getByText('same but for rounding').first().waitFor();
+    await page.getByLabel(/published models/).selectOption('meta-llama/Llama-3.2-1B');
+    await page.getByLabel('B, the other model').selectOption('meta-llama/Llama-3.2-3B');
+    await page.getByText('They part from position 1 on because of head_dim: 64 in A, 128 in B.').waitFor();
+    assert.equal(await page.getByText('differ in rounding').count(), 0);
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -42,6 +42,9 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
     const figure = (of: string): Promise<string> =>
       page.locator('.home-facts div', { hasText: of }).locator('dd').innerText();
     assert.equal(await figure('test cases'), String(builtInCases().length));
+    const suites = builtInCases().map(({ suite, label }) => `${suite} ${label}`);
+    const byPeers = suites.filter((one) => /^(ggml|huggingface|onnx(-contrib)?) (?!.*gemma)/i.test(one)).length;
+    await page.getByText(`results of ${byPeers} are from the peers' own programs`).waitFor();
     assert.equal(await figure('known wrong kernels'), String(MUTANTS.length));
     await page.context().close();
   });

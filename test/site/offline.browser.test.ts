@@ -1,10 +1,18 @@
 /** Tests the service worker: after the first visit the site works offline and gets the headers that threads need. */
 import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import { noBrowser, openChromium } from '../support/browser.js';
-import { ISOLATED, serveSite, UNDER, visit } from '../support/site.js';
+import { noBrowser, openChromium, serve } from '../support/browser.js';
+import { builtSite, DIST, ISOLATED, serveSite, UNDER, visit } from '../support/site.js';
 
+const activated = (page: Page): Promise<void> =>
+  page.evaluate(async () => {
+    const { active } = await navigator.serviceWorker.ready;
+    while (active?.state !== 'activated') await new Promise((resolve) => setTimeout(resolve, 50));
+  });
 const isolated = (page: Page): Promise<boolean> => page.evaluate(() => crossOriginIsolated);
 
 describe('the service worker in Chromium', { skip: noBrowser }, () => {
@@ -18,15 +26,13 @@ describe('the service worker in Chromium', { skip: noBrowser }, () => {
     const site = await serveSite();
     const { page, wrong } = await visit(browser, site, '');
     assert.equal(await isolated(page), false);
-    // The search index is part of the data, which is cached after the first page.
-    await page.evaluate(async () => {
-      const { active } = await navigator.serviceWorker.ready;
-      while (active?.state !== 'activated') await new Promise((resolve) => setTimeout(resolve, 50));
-      while (!(await caches.match(new URL('data/docs.json', document.baseURI))))
-        await new Promise((resolve) => setTimeout(resolve, 50));
-    });
+    await activated(page);
     await page.goto(`${site.origin}${UNDER}learn/`);
     assert.equal(await isolated(page), true);
+    // Data is kept once a page has used it, such as the index of the search, and not before.
+    assert.equal(await page.evaluate(() => caches.match('../data/docs.json').then(Boolean)), false);
+    await page.goto(`${site.origin}${UNDER}docs/?q=ramp`);
+    await page.locator('.docs-results a').first().waitFor();
     site.close();
     await page.context().setOffline(true);
     for (const path of ['', 'explore/', 'docs/', 'docs/dialects/ggml/']) {
@@ -36,6 +42,40 @@ describe('the service worker in Chromium', { skip: noBrowser }, () => {
     }
     await page.goto(`${site.origin}${UNDER}docs/?q=yarn`);
     await page.locator('.docs-results a').first().waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('after an update a tab that is open goes on working, and the next page is the new one', async (t) => {
+    builtSite();
+    const folder = mkdtempSync(join(tmpdir(), 'site-'));
+    cpSync(DIST, folder, { recursive: true });
+    const site = await serve({ folders: { [UNDER]: folder } });
+    t.after(() => {
+      site.close();
+      rmSync(folder, { recursive: true });
+    });
+    const { page, wrong } = await visit(browser, site, 'explore/');
+    await activated(page);
+    await page.reload();
+    const old = readFileSync(join(folder, 'sw.js'), 'utf8');
+    // The next build has no file of the worker's name.
+    const update = old.replace(/ropewalk \$\{"\w+/, '$&2').replace(/"assets\/rope\.worker[^"]*",/, '');
+    const [, name] = /"(assets\/rope\.worker[^"]*)"/.exec(old)!;
+    assert.ok(update.length < old.length);
+    rmSync(join(folder, name!)); // only a cache has the old file
+    writeFileSync(join(folder, 'sw.js'), update);
+    await page.evaluate(async () => {
+      const registration = await navigator.serviceWorker.ready;
+      const changed = new Promise((resolve, reject) => {
+        navigator.serviceWorker.oncontrollerchange = resolve;
+        setTimeout(() => reject(new Error('the page keeps the old service worker')), 30_000);
+      });
+      await registration.update();
+      await changed;
+    });
+    await page.getByRole('tab', { name: 'Convert' }).click();
+    await page.getByRole('region', { name: 'In the words of ggml' }).waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -6,6 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import type { Browser } from 'playwright-core';
 import { PAGES } from '../../site/build/page-list.js';
+import { pageHtml } from '../../site/build/pages.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
 import { builtSite, DIST, serveSite, violations, visit } from '../support/site.js';
 
@@ -23,6 +24,14 @@ test('Home loads at most 120 kB of script, gzipped', () => {
   builtSite();
   const bytes = firstLoad('');
   assert.ok(bytes > 1000 && bytes <= 120_000, `${bytes} bytes`);
+});
+
+test('every page has a link to the repository and its issues once the address is known', () => {
+  const [home] = PAGES;
+  assert.doesNotMatch(pageHtml(home!, true, ''), /issues/);
+  const html = pageHtml(home!, true, 'https://example.org/a"b');
+  assert.match(html, /<a href="https:\/\/example\.org\/a&quot;b">Source<\/a>/);
+  assert.match(html, /<a href="https:\/\/example\.org\/a&quot;b\/issues">issues<\/a>/);
 });
 
 describe('every page of the site in Chromium', { skip: noBrowser }, () => {

@@ -164,13 +164,14 @@ function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSi
   };
 }
 
-function describe(sides: readonly DiffSide[], { groups, notes }: ReturnType<typeof compareModels>): string[] {
+function describe(sides: readonly DiffSide[], { groups, notes, reason }: ReturnType<typeof compareModels>): string[] {
   const names = ['A', 'B'];
   const lines = [
     ...sides.map(({ name, about }, n) => `${names[n]}  ${name}: ${about}`),
     ...sides.flatMap((side, n) => side.notes.map((note) => `  note on ${names[n]}: ${note}`)),
     ...sides.flatMap((side, n) => side.findings.map((sentence) => `  ≠ ${names[n]}: ${sentence}`)),
     ...notes.map((note) => `  note: ${note}`),
+    reason,
   ];
   const records = sides.every(({ rope }) => !('layers' in rope));
   for (const { layers, types, comparison, same, verdict } of groups) {

@@ -222,7 +222,7 @@ describe('diagnose', () => {
       const dump = { x: `${files.pt}:x`, y: `${files.pt}:y`, positions: `${files.pt}:positions` };
       await asExpected(
         dump,
-        /^AS EXPECTED.*\nRead as \[batch, head, token, head_dim\]: this fits; give --layout bnsh\.$/m,
+        /^AS EXPECTED.*\nRead as \[batch, head, token, head_dim\]: this fits; give the layout bnsh\.$/m,
       );
     });
 

@@ -1,5 +1,6 @@
 /**
- * The names that `@ropewalk/oracle` needs besides the public ones: the known bugs as kernels, and many y judged for one x.
+ * The names that `@ropewalk/oracle` needs besides the public ones: the known bugs as kernels, and many y judged for one x;
+ * and a report as data, which the site draws.
  * No promise is made about these names.
  *
  * @module @ropewalk/diagnose/internal
@@ -12,4 +13,4 @@ export { whyNever } from './mutants/operators.js';
 export { RANK_LAYOUTS, type RankLayout } from './positions/laid-out.js';
 export { axesOf, callOf } from './read/expected.js';
 export { type Heads, readObservation } from './read/observation.js';
-export { precision } from './say/words.js';
+export { type DiagnosisReport, linesOf, precision, type ReportLine, reportOf } from './say/words.js';

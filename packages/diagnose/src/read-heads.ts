@@ -2,7 +2,8 @@
 import { type FloatDtype, isFloat, roundTo, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkTensor, reading, show } from 'ropewalk/internal';
-import { rightOf } from './kernel/trial.js';
+import { slackOf, storedNoise } from './kernel/noise.js';
+import { rightOf, runRows } from './kernel/trial.js';
 import { axesOf, callOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readObservation } from './read/observation.js';
 
@@ -54,6 +55,14 @@ export interface ReadHeads
   extends Pick<Heads, 'batch' | 'seq' | 'heads' | 'headDim' | 'x' | 'y' | 'numAxes' | 'positions'> {
   /** The output of the right kernel in float64, in the shape of y; undefined without an expectation. */
   readonly right: Float64Array | undefined;
+  /**
+   * How far each element of some rows may be from `right`, for a kernel with angles in f32 and one rounding to y's dtype;
+   * undefined without an expectation.
+   *
+   * @param rows - `(batch * seq + token) * heads + head` of each
+   * @returns `[rows, head_dim]`
+   */
+  readonly tolerance: ((rows: readonly number[]) => Float64Array) | undefined;
   /** The two dimensions that each pair of the right kernel is written to. */
   readonly pairs: readonly (readonly [number, number])[];
 }
@@ -70,11 +79,35 @@ export function readHeads(observation: Observation, expected?: Expected): ReadHe
     const meant = expected && readExpected(expected);
     const read = readObservation(observation, meant && axesOf(meant));
     const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
-    const steps = meant && rightOf(callOf(meant, read)).steps;
+    const hypothesis = meant && rightOf(callOf(meant, read));
+    const steps = hypothesis?.steps;
     const pairs = Array.from(
       { length: steps?.pairs ?? 0 },
       (_, j) => [steps!.writeIndex(j, 0), steps!.writeIndex(j, 1)] as const,
     );
-    return { batch, seq, heads, headDim, x, y, numAxes, positions, right: steps?.all(x), pairs };
+    const tolerance = (rows: readonly number[]): Float64Array => {
+      const run = (): Float64Array => runRows(steps!, read, rows);
+      const made = run();
+      const slack = slackOf(hypothesis!.control, made, read.dtype, 'angles', run);
+      return made.map((value, n) => {
+        const row = made.subarray(n - (n % headDim), n - (n % headDim) + headDim);
+        // A rotation keeps the length of a pair, which is at most √2 times its larger member.
+        const size = Math.SQRT2 * row.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+        return storedNoise(read.dtype, value, size) + slack[n]!;
+      });
+    };
+    return {
+      batch,
+      seq,
+      heads,
+      headDim,
+      x,
+      y,
+      numAxes,
+      positions,
+      right: steps?.all(x),
+      tolerance: steps && tolerance,
+      pairs,
+    };
   });
 }

@@ -565,7 +565,7 @@ describe('parts', () => {
       assert.ok(found.layout.otherwise.some(({ id }) => id === 'heads-and-tokens-exchanged'));
       assert.match(
         describeDiagnosis(found, undefined, { all: true })[1]!,
-        /As \[batch, token, head, head_dim\], heads-and-tokens-exchanged .*gives y too: give --layout bsnh or bnsh\.$/,
+        /As \[batch, token, head, head_dim\], heads-and-tokens-exchanged .*gives y too: give the layout, bsnh or bnsh\.$/,
       );
     });
   });

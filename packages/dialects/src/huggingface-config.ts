@@ -141,7 +141,7 @@ function sizesOf(config: Fields, rules: Rules | undefined) {
     MAX_LAYERS,
   );
   const numLayers = config.need(count, 'num_hidden_layers');
-  const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']);
+  const maxContext = firstInteger(config, ['max_position_embeddings', 'n_positions', 'seq_length']) ?? rules?.context;
   const overrides = config.optionalObject('per_layer_config');
   const headDims = overrides && new Map<number, number>();
   for (const key of overrides?.keys() ?? []) {

@@ -17,6 +17,8 @@ export const LINEAR = 'linear_attention';
 export interface Rules {
   /** rope_theta has this default. Without it the default is 10000. */
   readonly theta?: number;
+  /** The default of max_position_embeddings, of models whose published files leave it out. */
+  readonly context?: number;
   /** The old name of rope_theta. */
   readonly thetaKey?: string;
   readonly pairing?: Pairing;
@@ -154,12 +156,13 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   ...each('exaone4 exaone_moe', EXAONE),
   afmoe: { headDim: 128, onlySliding: true, layers: { other: SLIDING, period: 4, key: 'global_attn_every_n_layers' } },
   gemma3: {
+    context: 131072,
     headDim: 256,
     layers: { ...EVERY_FOURTH, period: 6 },
     byType: GEMMA,
     window: { size: 4096 },
   },
-  gemma3n: { headDim: 256, layers: { other: SLIDING, period: 5 }, byType: GEMMA },
+  gemma3n: { context: 32768, headDim: 256, layers: { other: SLIDING, period: 5 }, byType: GEMMA },
   ...each('gemma4 gemma4_unified', {
     headDim: 256,
     globalHeadDim: 512,

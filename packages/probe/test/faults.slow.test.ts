@@ -1,6 +1,6 @@
 /**
  * How often a fault is named, and a right server accused: the bundled model in f16, q8_0 and q4_0 with faults, half of
- * them drawn from a seed. The numbers are in docs/probe.md.
+ * them drawn from a seed. It runs every third server, or all with SWEEP=all. The numbers are in docs/probe.md.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -252,7 +252,8 @@ function markOf(one: Case, { verdict, best, rivals }: Judgement): string {
 }
 
 test('faults are named, right servers are not accused, and nothing false is said', async () => {
-  const all = [...RIGHT, ...CHOSEN, ...drawn(36)];
+  const all = [...RIGHT, ...CHOSEN, ...drawn(36)].filter((_one, n) => process.env.SWEEP === 'all' || n % 3 === 0);
+  const right = all.filter(({ kind }) => kind === undefined).length;
   const marks: Record<string, string[]> = {};
   for (const one of all) {
     const found = await judged(one);
@@ -262,10 +263,10 @@ test('faults are named, right servers are not accused, and nothing false is said
     if (process.env.WORST) console.log(mark, about);
   }
   const count = (mark: string): number => marks[mark]?.length ?? 0;
-  const faults = all.length - RIGHT.length;
+  const faults = all.length - right;
   const text = JSON.stringify(marks, null, 1);
   assert.equal(count('FALSE'), 0, text);
-  assert.equal(count('right'), RIGHT.length, text);
+  assert.equal(count('right'), right, text);
   assert.ok(count('named') >= 0.9 * faults, text);
   assert.ok(count('named') + count('one of') + count('described') >= 0.98 * faults, text);
 });

@@ -135,7 +135,7 @@ function Results({ saved, other }: { readonly saved: Saved; readonly other: Save
               </th>
               {other && (
                 <th scope="col" class="number">
-                  Times faster than kept
+                  Of the copy, kept
                 </th>
               )}
             </tr>
@@ -155,7 +155,7 @@ function Results({ saved, other }: { readonly saved: Saved; readonly other: Save
                   <td class="number">{(bytes / ours.medianNs).toPrecision(3)}</td>
                   <td class="number">{(flops / ours.medianNs).toPrecision(3)}</td>
                   <td class="number">{share(timed).toFixed(2)}</td>
-                  {other && <td class="number">{before ? (before.ours.medianNs / ours.medianNs).toFixed(2) : '–'}</td>}
+                  {other && <td class="number">{before ? share(before).toFixed(2) : '–'}</td>}
                 </tr>
               );
             })}

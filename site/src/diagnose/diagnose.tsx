@@ -15,6 +15,7 @@ import { BASE } from '../shell/base.js';
 import type { Asked, Form, Kernel, Listed, Meant, Report, Role } from './diagnose.worker.js';
 import { Maps } from './maps.js';
 import { ReportView } from './report.js';
+import { roleOf } from './roles.js';
 
 /** The golden cases whose models the user can choose. Any other model needs its config.json. */
 const MODELS: Readonly<Record<string, string>> = {
@@ -53,22 +54,12 @@ numpy.savez('dump.npz', x=x, y=y, positions=positions)`;
 const isKind = (text: string): text is Meant['kind'] => ['model', 'text', 'nothing'].includes(text);
 const isModel = (text: string): text is string => Object.hasOwn(MODELS, text);
 
-/** Returns the role that an array's name suggests. */
-function roleOf({ name }: Listed): Role | undefined {
-  const word = name.toLowerCase().replace(/^.*[./]/, '');
-  if (/pos/.test(word)) return 'positions';
-  if (/norm|weight/.test(word)) return 'norm';
-  if (/(^|[^a-z])y$|out|rot|after|result/.test(word)) return 'y';
-  if (/(^|[^a-z])[xqk]$|in|before|query|key/.test(word)) return 'x';
-  return undefined;
-}
-
 /** Guesses the roles that the user has not chosen from the names of the arrays. */
 function guess(arrays: readonly Listed[], chosen: Readonly<Partial<Record<Role, string>>>) {
   const roles: Partial<Record<Role, string>> = {};
   for (const role of Object.keys(ROLES) as Role[]) {
     const kept = arrays.find(({ id }) => id === chosen[role]);
-    const found = kept ?? arrays.find((one) => roleOf(one) === role);
+    const found = kept ?? arrays.find(({ name }) => roleOf(name) === role);
     if (found) roles[role] = found.id;
   }
   return roles;
@@ -397,7 +388,7 @@ function Diagnose() {
       <Failure error={failure} />
       {running && <progress max={1} value={done} aria-label="Hypotheses that were tried" />}
       <p role="status" class="visually-hidden">
-        {running ? 'Diagnosing.' : (shown?.report.lines[0] ?? '')}
+        {running ? 'Diagnosing.' : (shown?.report.told.head ?? '')}
       </p>
       <div ref={result} class="diagnose-result">
         {shown && (

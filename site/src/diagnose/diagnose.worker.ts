@@ -6,7 +6,6 @@ import {
   CAUSES,
   type Diagnosis,
   demoObservation,
-  describeDiagnosis,
   diagnose,
   diagnosisToJson,
   type Expected,
@@ -15,6 +14,7 @@ import {
   type ReadHeads,
   readHeads,
 } from '@ropewalk/diagnose';
+import { type DiagnosisReport, linesOf, reportOf } from '@ropewalk/diagnose/internal';
 import { type DumpFile, dumpOf, parseJson, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
@@ -82,7 +82,9 @@ export interface Report {
   readonly verdict: Diagnosis['verdict'];
   /** Says whether another layout gives a known bug. Then it is not certain that the kernel is right. */
   readonly unsettled: boolean;
-  readonly lines: readonly string[];
+  readonly told: DiagnosisReport;
+  /** The whole report as text. */
+  readonly text: string;
   /** The source of the expectation, in words. */
   readonly from: string | undefined;
   readonly json: string;
@@ -115,6 +117,8 @@ export interface HeadMap {
   readonly y: Float64Array;
   readonly expected: Float64Array | undefined;
   readonly x: Float64Array;
+  /** Each error divided by its tolerance; Infinity where y is not finite. */
+  readonly ratios: Float64Array | undefined;
   /** The angle in radians by which each pair of y is turned too far. It is NaN if a pair has no length. */
   readonly turn: Float64Array | undefined;
 }
@@ -253,6 +257,8 @@ async function expectedOf(
 }
 
 let shown: ReadHeads | undefined;
+/** The last overview, which stays while the user goes from head to head. */
+let overviewed: { readonly of: ReadHeads; readonly key: string; readonly values: Float64Array } | undefined;
 
 const kernel = {
   /**
@@ -304,11 +310,13 @@ const kernel = {
     const read = readHeads({ ...observation, layout: layout.layout }, record);
     shown = read;
     const { batch, seq, heads, headDim, pairs } = read;
+    const report = reportOf(result, from, true);
     const frequency = (value: number | undefined): number | null => (value ? Math.abs(value) : null);
     return {
       verdict,
       unsettled: layout.otherwise.length > 0,
-      lines: describeDiagnosis(result, from, { all: true }),
+      told: report,
+      text: `${linesOf(report).join('\n')}\n`,
       from,
       json: `${JSON.stringify(diagnosisToJson(result, from), null, 2)}\n`,
       bugs: named.map(({ mutants }) => mutants.map(bugWords)),
@@ -351,26 +359,43 @@ const kernel = {
       y: mine,
       x: rowsOf(x),
       expected,
+      ratios: ratiosOf(
+        shown,
+        Array.from({ length: rows }, (_, n) => (batch * seq + start + n) * heads + head),
+      ),
       turn: expected && turnOf(mine, expected, pairs, rows, headDim),
     };
   },
 
-  /** Returns the root mean square error of each head and token of a batch. */
+  /** Returns the largest error of each head and token of a batch, divided by its tolerance. */
   overview(batch: number, start: number, most: number): Float64Array | undefined {
     if (!shown?.right) return undefined;
-    const { seq, heads, headDim, y, right } = shown;
+    const key = `${batch} ${start} ${most}`;
+    if (overviewed?.of === shown && overviewed.key === key) return overviewed.values;
+    const { seq, heads, headDim } = shown;
     const tokens = Math.min(most, seq - start);
-    const errors = new Float64Array(heads * tokens);
-    for (let s = 0; s < tokens; s++)
-      for (let h = 0; h < heads; h++) {
-        const at = ((batch * seq + start + s) * heads + h) * headDim;
-        let sum = 0;
-        for (let i = at; i < at + headDim; i++) sum += (y[i]! - right[i]!) ** 2;
-        errors[h * tokens + s] = Math.sqrt(sum / headDim);
-      }
-    return errors;
+    const rows = Array.from(
+      { length: heads * tokens },
+      (_, n) => (batch * seq + start + (n % tokens)) * heads + Math.floor(n / tokens),
+    );
+    const ratios = ratiosOf(shown, rows)!;
+    const values = Float64Array.from(rows, (_, n) =>
+      ratios.subarray(n * headDim, (n + 1) * headDim).reduce((worst, one) => Math.max(worst, one), 0),
+    );
+    overviewed = { of: shown, key, values };
+    return values;
   },
 };
+
+/** Returns the errors of some rows, divided by their tolerances; Infinity where y is not finite. */
+function ratiosOf({ y, right, tolerance, headDim }: ReadHeads, rows: readonly number[]): Float64Array | undefined {
+  const allowed = tolerance?.(rows);
+  return allowed?.map((most, n) => {
+    const at = rows[Math.floor(n / headDim)]! * headDim + (n % headDim);
+    const error = Math.abs(y[at]! - right![at]!);
+    return error === 0 ? 0 : Number.isFinite(error) ? error / most : Number.POSITIVE_INFINITY;
+  });
+}
 
 /** Returns the angles between the pairs of y and the expected pairs, in (−π, π]. */
 function turnOf(

@@ -8,7 +8,7 @@ import type { HeadMap, Kernel, Report } from './diagnose.worker.js';
 
 /** The views of a map. Those after `size` need no expectation. */
 const VIEWS = {
-  size: 'Size of the error, in powers of ten',
+  size: 'Size of the error, in tolerances',
   error: 'Error: y − expected',
   y: 'y: what the kernel wrote',
   expected: 'What was expected',
@@ -19,8 +19,8 @@ const isView = (text: string): text is View => Object.hasOwn(VIEWS, text);
 
 /** The number of tokens that a map shows at once. */
 const TOKENS = 256;
-/** Errors that are this many powers of ten below the largest value are not drawn. */
-const DECADES = 9;
+/** The scale of errors ends at least here, in powers of ten of the tolerance. */
+const DECADES = 3;
 
 const short = (value: number): string => (Number.isFinite(value) ? String(Number(value.toPrecision(4))) : `${value}`);
 
@@ -42,15 +42,26 @@ function valuesOf(view: View, map: HeadMap): Float64Array {
   return y.map((value, n) => value - expected![n]!);
 }
 
-/** Returns each error in powers of ten above the smallest error that is drawn. */
-function decadesOf(error: Float64Array, unit: number): Float64Array {
-  return error.map((value) => (value === 0 ? 0 : Math.max(0, DECADES + Math.log10(Math.abs(value) / unit))));
+/** Returns how many powers of ten each error is beyond its tolerance: 0 within it. */
+const decadesOf = (ratios: Float64Array): Float64Array =>
+  ratios.map((ratio) => (ratio <= 1 ? 0 : Number.isFinite(ratio) ? Math.log10(ratio) : Number.NaN));
+
+/** The largest power of ten of a map of {@link decadesOf}, and the words at the ends of its scale. */
+function scaleOf(decades: Float64Array) {
+  const limit = Math.max(DECADES, Math.ceil(largest(decades.map((one) => (Number.isFinite(one) ? one : 0))).most));
+  return { limit, ends: ['grey: within the tolerance', `${short(10 ** limit)} times the tolerance`] as const };
 }
+
+const tokens = ({ rows }: HeadMap, start: number) => ({
+  name: 'token',
+  first: `${start}`,
+  last: `${start + rows - 1}`,
+});
 
 function ErrorMap({ map, view, start }: { readonly map: HeadMap; readonly view: View; readonly start: number }) {
   const values = valuesOf(view, map);
   const { most, at } = largest(values);
-  const unit = largest(map.expected ?? map.y).most || 1;
+  const decades = map.ratios && decadesOf(map.ratios);
   const place = (row: number, column: number): string =>
     `token ${start + row} (position ${map.positions[row]}), dimension ${column}`;
   const cell = (row: number, column: number): string => {
@@ -61,24 +72,29 @@ function ErrorMap({ map, view, start }: { readonly map: HeadMap; readonly view: 
   const where = most > 0 ? `${cell(Math.floor(at / map.columns), at % map.columns)}` : '';
   const caption =
     view === 'size'
-      ? most === 0
-        ? 'Every element of this head is as expected, to the last bit.'
-        : `Bright is an error as large as the values, dark one a billion times smaller. The largest: ${where}.`
+      ? decades!.every((one) => one === 0)
+        ? `Every element of this head is ${most === 0 ? 'as expected, to the last bit' : 'within its tolerance'}.`
+        : `The largest: ${where}.`
       : `Red is above 0, blue below, up to ${short(most)} in size.${
           view === 'error' && most > 0 ? ` The largest: ${where}.` : ''
         }`;
+  const ends = [short(-most), short(most)] as const;
   return (
     <figure>
       <HeatMap
-        values={view === 'size' ? decadesOf(values, unit) : values}
+        values={view === 'size' ? decades! : values}
         rows={map.rows}
         columns={map.columns}
-        scale={view === 'size' ? 'magnitude' : 'signed'}
-        {...(view === 'size' && { limit: DECADES })}
+        {...(view === 'size' ? { scale: 'excess', ...scaleOf(decades!) } : { scale: 'signed', ends })}
+        x={{ name: 'dimension', first: '0', last: `${map.columns - 1}` }}
+        y={tokens(map, start)}
         label={`${VIEWS[view]}, token by dimension. ${caption}`}
         wordsOf={(row, column) => cell(row, column)}
       />
-      <figcaption>Tokens from top to bottom, dimensions from left to right. {caption}</figcaption>
+      <figcaption>
+        {caption}
+        {view === 'size' && ' The tolerance is that of angles in f32 and one rounding to the dtype of y.'}
+      </figcaption>
     </figure>
   );
 }
@@ -94,7 +110,7 @@ function TurnMap({ map, pairs, start }: { readonly map: HeadMap; readonly pairs:
   const caption =
     most === 0
       ? 'No pair is turned too far.'
-      : `Red pairs are turned too far forward, blue ones too far back, up to half a turn. The farthest: ${cell(
+      : `Red pairs are turned too far forward, blue ones too far back. The farthest: ${cell(
           Math.floor(at / pairs),
           at % pairs,
           map.turn![at]!,
@@ -107,10 +123,13 @@ function TurnMap({ map, pairs, start }: { readonly map: HeadMap; readonly pairs:
         columns={pairs}
         scale="signed"
         limit={Math.PI}
+        x={{ name: 'pair', first: '0', last: `${pairs - 1}` }}
+        y={tokens(map, start)}
+        ends={['half a turn back', 'half a turn forward']}
         label={`How far each pair is turned beyond what is expected, token by pair. ${caption}`}
         wordsOf={cell}
       />
-      <figcaption>Tokens from top to bottom, pairs from left to right. {caption}</figcaption>
+      <figcaption>{caption}</figcaption>
     </figure>
   );
 }
@@ -170,7 +189,7 @@ export function Maps({ worker, report }: { readonly worker: Helper<Kernel>; read
   if (!shown) return null;
   const { map, overview } = shown;
   const view = map.expected ? chosen : ['y', 'x'].includes(chosen) ? chosen : 'y';
-  const errors = overview && largest(overview).most;
+  const errors = overview && decadesOf(overview);
   return (
     <section aria-labelledby="diagnose-maps">
       <h2 id="diagnose-maps">Head by head</h2>
@@ -193,20 +212,20 @@ export function Maps({ worker, report }: { readonly worker: Helper<Kernel>; read
         <figure class="diagnose-overview">
           <h3>All heads</h3>
           <HeatMap
-            values={overview}
+            values={errors!}
             rows={heads}
             columns={overview.length / heads}
-            scale="magnitude"
+            scale="excess"
+            {...scaleOf(errors!)}
+            x={{ name: 'token', first: `${shown.start}`, last: `${shown.start + overview.length / heads - 1}` }}
+            y={{ name: 'head', first: '0', last: `${heads - 1}` }}
             label={`Error of each head and token of batch ${batch}. The fields above choose the head.`}
-            wordsOf={(row, column, value) =>
-              `head ${row}, token ${shown.start + column}: root mean square error ${short(value)}`
+            wordsOf={(row, column) =>
+              `head ${row}, token ${shown.start + column}: its largest error is ${short(overview[row * (overview.length / heads) + column]!)} times the tolerance`
             }
             onCell={setHead}
           />
-          <figcaption>
-            Heads from top to bottom, tokens from left to right: the error of each, up to {short(errors!)}. Click a head
-            to see it.
-          </figcaption>
+          <figcaption>The largest error of each head and token. Click a head to see it.</figcaption>
         </figure>
       )}
       <div class="diagnose-maps">

@@ -1,4 +1,5 @@
 /** Shows a diagnosis in words, with its bugs, frequencies and files. @module */
+import type { DiagnosisReport } from '@ropewalk/diagnose/internal';
 import { useMemo } from 'preact/hooks';
 import { Chart, type Series } from '../shared/chart.js';
 import { CopyButton, download } from '../shared/copy.js';
@@ -16,41 +17,24 @@ const VERDICTS: Readonly<Record<Report['verdict'], readonly [words: string, kind
   'not understood': ['Not understood', 'warn'],
 };
 
-interface Section {
-  readonly title: string;
-  readonly lines: readonly string[];
-}
-
-/** Splits the report's lines into the verdict, remarks about it, and sections. */
-function sectionsOf(lines: readonly string[]): { head: string; remarks: readonly string[]; sections: Section[] } {
-  const [first, ...rest] = lines.join('\n').split('\n\n');
-  const [head = '', ...remarks] = first!.split('\n');
-  const sections = rest.map((block) => {
-    const [title = '', ...inner] = block.split('\n');
-    return { title, lines: inner.map((line) => line.replace(/^ {2}/, '')) };
-  });
-  return { head, remarks, sections };
-}
-
-function Words({ title, lines }: Section) {
-  const rows = lines.map((line) => /^(\w+) {2,}(.*)$/.exec(line) ?? /^(dimensions) (.*)$/.exec(line));
+function Words({ title, lines }: DiagnosisReport['sections'][number]) {
   return (
     <section class="card">
       <h3>{title}</h3>
-      {rows.every((row) => row !== null) && lines.length > 1 ? (
+      {lines.every(({ key }) => key !== undefined) ? (
         <dl class="diagnose-facts">
-          {rows.map((row) => (
-            <div key={row![1]}>
-              <dt>{row![1]}</dt>
-              <dd>{row![2]}</dd>
+          {lines.map(({ key, text }) => (
+            <div key={key}>
+              <dt>{key}</dt>
+              <dd>{text}</dd>
             </div>
           ))}
         </dl>
       ) : (
         <ul class="diagnose-lines">
-          {lines.map((line) => (
-            <li key={line} class={line.startsWith(' ') ? 'deeper' : ''}>
-              {line.trim()}
+          {lines.map(({ text, deeper }) => (
+            <li key={text} class={deeper ? 'deeper' : ''}>
+              {text}
             </li>
           ))}
         </ul>
@@ -112,10 +96,9 @@ function Frequencies({ frequencies: { found, expected } }: Pick<Report, 'frequen
 
 /** The whole diagnosis without its pictures. */
 export function ReportView({ report }: { readonly report: Report }) {
-  const { lines, json, bugs, example, from, next, verdict, unsettled } = report;
-  const { head, remarks, sections } = sectionsOf(lines);
+  const { told, text, json, bugs, example, from, next, verdict, unsettled } = report;
+  const { head, remarks, sections } = told;
   const [word, kind] = VERDICTS[verdict];
-  const text = `${lines.join('\n')}\n`;
   // A kernel that is only less precise has no bug to name.
   const named = verdict === 'known bug' || verdict === 'partly right' ? bugs : [];
   const only = verdict === 'known bug' && named.length === 1 ? named[0] : undefined;

@@ -28,6 +28,12 @@ const FAINTEST = 1e-9;
 const small = (value: number): string =>
   value === 0 ? '0' : value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
 
+const VERDICTS = { exact: 'same to the last bit', rounding: 'same but for rounding', parts: 'different' } as const;
+
+function Verdict({ agreement }: Pick<RopeComparison, 'agreement'>) {
+  return <span class={`tag ${agreement === 'parts' ? 'bad' : 'good'}`}>{VERDICTS[agreement]}</span>;
+}
+
 function Rows(props: {
   readonly comparison: RopeComparison;
   readonly names: readonly [string, string];
@@ -106,14 +112,16 @@ function Parting(props: {
           columns={pairs}
           scale="magnitude"
           limit={Math.log10(Math.PI / FAINTEST)}
+          x={{ name: 'pair', first: '0', last: `${pairs - 1}` }}
+          y={{ name: 'position', first: whole(positions[0]!), last: whole(positions.at(-1)!) }}
+          ends={[`${FAINTEST} rad or less`, 'π rad']}
           label={`Angle between A and B for ${pairs} pairs at ${positions.length} positions from 1 to ${positions.at(-1)}`}
           wordsOf={(row, column) =>
             `position ${whole(positions[row]!)}, pair ${column}: ${small(angles[row * pairs + column]!)} rad apart`
           }
         />
         <figcaption>
-          Pairs from left to right, positions from 1 at the top to {whole(positions.at(-1)!)} at the bottom, each a
-          little further than the last. Brightness is the logarithm of the angle, up to π.
+          Each row is a position a little further than the last. Brightness is the logarithm of the angle.
         </figcaption>
       </figure>
     </div>
@@ -146,7 +154,7 @@ export function Compare(props: {
   const { a, sources, context, call } = props;
   const [id, setId] = useAddress('with', '');
   const [readerA, setReaderA] = useAddress('a', 'float64', isReader);
-  const [readerB, setReaderB] = useAddress('b', 'ggml-f32', isReader);
+  const [readerB, setReaderB] = useAddress('b', 'float64', isReader);
   const b = sources.find((source) => source.id === id) ?? a;
   const [compared, setCompared] = useState<Compared>();
   const [error, setError] = useState<unknown>();
@@ -189,10 +197,7 @@ export function Compare(props: {
       <div role="status">
         {compared ? (
           <p class="explore-verdict">
-            <span class={`tag ${compared.same ? 'good' : 'bad'}`}>{compared.same ? 'same' : 'different'}</span>{' '}
-            {compared.same
-              ? 'A model gives the same with either.'
-              : 'A model does not give the same with one and the other.'}
+            <Verdict agreement={compared.agreement} /> {compared.reason}
           </p>
         ) : (
           error === undefined && (
@@ -210,11 +215,11 @@ export function Compare(props: {
           {note}
         </p>
       ))}
-      {compared?.groups.map(({ layers, types, comparison, same, verdict }, n) => (
+      {compared?.groups.map(({ layers, types, comparison, agreement, verdict }, n) => (
         <section key={n} aria-label={layerRanges(layers)}>
           <h3>
             {layerRanges(layers)} <span class="muted">{types.replaceAll('_', ' ')}</span>{' '}
-            <span class={`tag ${same ? 'good' : 'bad'}`}>{same ? 'same' : 'different'}</span>
+            <Verdict agreement={agreement} />
           </h3>
           {verdict.map((sentence) => (
             <p key={sentence}>{sentence}</p>

@@ -41,7 +41,9 @@ function From({ source }: { readonly source: Source }) {
     <>
       {opened ? (
         <p>
-          Read {size(opened.bytesRead)} of {size(opened.bytes)}: {opened.weights ? 'headers only' : 'the whole file'}.
+          {opened.bytesRead < opened.bytes
+            ? `Read ${size(opened.bytesRead)} of ${size(opened.bytes)}: headers only.`
+            : `Read the whole ${size(opened.bytes)}.`}{' '}
           Nothing left this device.
           {opened.weights &&
             ` ${whole(opened.weights.tensors)} tensors, ${whole(opened.weights.parameters)} parameters in ${opened.weights.types.join(', ')}.`}
@@ -86,7 +88,7 @@ function Model(props: {
     groups.findIndex(({ rope }) => rope),
   );
   const chosen = groups[wanted]?.rope ? wanted : first;
-  const { rope: spec, layers, layerType } = groups[chosen]!;
+  const { rope: spec, layers, layerType, window } = groups[chosen]!;
   const depends = groups.some(({ rope }) => rope?.scaling && 'context' in rope.scaling);
   return (
     <>
@@ -128,7 +130,7 @@ function Model(props: {
               ) : name === 'explore' ? (
                 <>
                   <Facts spec={spec} />
-                  <Pictures spec={spec} maxContext={read.maxContext} />
+                  <Pictures key={`${source.id} ${chosen}`} spec={spec} maxContext={read.maxContext} window={window} />
                 </>
               ) : name === 'convert' ? (
                 <Convert spec={spec} layerType={layerType} read={read} context={context} call={call} />

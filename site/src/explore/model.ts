@@ -41,6 +41,25 @@ export interface Read {
   readonly kvHeads: number | undefined;
 }
 
+/** The context of models that do not state one. */
+export const ASSUMED_CONTEXT = 4096;
+
+/**
+ * Returns how far the pictures go: positions to the context that the RoPE is for, distances also no further than the
+ * window, beyond which no token is seen.
+ */
+export function reachOf(
+  { scaling }: RopeSpec,
+  maxContext: number | undefined,
+  window: number | undefined,
+): { readonly context: number; readonly distance: number } {
+  let context = maxContext ?? ASSUMED_CONTEXT;
+  if (scaling?.kind === 'dynamicNtk') context = Math.min(context, scaling.context);
+  if (scaling?.kind === 'longrope' && (scaling.context ?? 0) <= scaling.originalContext)
+    context = Math.min(context, scaling.originalContext);
+  return { context, distance: Math.min(context, window ?? context) };
+}
+
 const count = (value: unknown): number | undefined =>
   Number.isInteger(value) && (value as number) > 0 ? (value as number) : undefined;
 

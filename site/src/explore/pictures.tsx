@@ -7,13 +7,11 @@ import { Chart, type Series } from '../shared/chart.js';
 import { Choice } from '../shared/choice.js';
 import { HeatMap } from '../shared/heat-map.js';
 import { Slider } from '../shared/slider.js';
-import { whole } from './model.js';
+import { ASSUMED_CONTEXT, reachOf, whole } from './model.js';
 
 /** The number of positions of the heat map and of distances of the curve of q·k. */
 const ROWS = 96;
 const DISTANCES = 400;
-/** The context of models that do not state one. */
-const ASSUMED_CONTEXT = 4096;
 
 const PARTS = { cos: 'cos', sin: 'sin' } as const;
 const isPart = (text: string): text is keyof typeof PARTS => text in PARTS;
@@ -35,7 +33,8 @@ export function originalContext({ scaling }: RopeSpec, maxContext: number | unde
   return scaling && 'originalContext' in scaling ? scaling.originalContext : (maxContext ?? ASSUMED_CONTEXT);
 }
 
-function Wavelengths({ spec, context }: { readonly spec: RopeSpec; readonly context: number }) {
+function Wavelengths(props: { readonly spec: RopeSpec; readonly distance: number; readonly limit: string }) {
+  const { spec, distance, limit } = props;
   const own = useMemo(() => effectiveRope(spec), [spec]);
   const plain = useMemo(() => effectiveRope(unscaled(spec)), [spec]);
   const x = useMemo(() => Array.from(own.invFreq.keys()), [own]);
@@ -44,15 +43,15 @@ function Wavelengths({ spec, context }: { readonly spec: RopeSpec; readonly cont
     () => [
       { label: 'tokens a turn', values: wavelengths(own.invFreq) },
       ...(scaled ? [{ label: 'without scaling', values: wavelengths(plain.invFreq), dashed: true }] : []),
-      { label: `context, ${whole(context)}`, values: x.map(() => context), dashed: true },
+      { label: `${limit}, ${whole(distance)}`, values: x.map(() => distance), dashed: true },
     ],
-    [own, plain, context],
+    [own, plain, distance, limit],
   );
-  const slow = own.invFreq.filter((f) => f * context < 2 * Math.PI).length;
+  const slow = own.invFreq.filter((f) => f * distance < 2 * Math.PI).length;
   const words =
     slow === 0
-      ? `Every pair makes at least one turn within ${whole(context)} tokens.`
-      : `${slow} of ${x.length} pairs ${slow === 1 ? 'makes' : 'make'} less than one turn within ${whole(context)} tokens: there, each position of the context is another angle.`;
+      ? `Every pair makes at least one turn within ${whole(distance)} tokens.`
+      : `${slow} of ${x.length} pairs ${slow === 1 ? 'makes' : 'make'} less than one turn within ${whole(distance)} tokens: there, each distance is another angle.`;
   return (
     <figure class="card">
       <h3>How many tokens each pair takes for a turn</h3>
@@ -81,11 +80,11 @@ function scoreAt(distance: number, { invFreq, axisOfPair, headDim, rotaryDim, at
 }
 type Own = ReturnType<typeof effectiveRope>;
 
-function Falling({ spec, context }: { readonly spec: RopeSpec; readonly context: number }) {
+function Falling({ spec, distance: last }: { readonly spec: RopeSpec; readonly distance: number }) {
   const { x, series, scaled } = useMemo(() => {
     const [own, plain] = [effectiveRope(spec), effectiveRope(unscaled(spec))];
     const distances = [
-      ...new Set(Array.from({ length: DISTANCES }, (_, n) => Math.round(context ** (n / (DISTANCES - 1))))),
+      ...new Set(Array.from({ length: DISTANCES }, (_, n) => Math.round(last ** (n / (DISTANCES - 1))))),
     ];
     const differs = own.attentionFactor !== 1 || own.invFreq.some((f, j) => f !== plain.invFreq[j]);
     const lines: Series[] = [
@@ -93,7 +92,7 @@ function Falling({ spec, context }: { readonly spec: RopeSpec; readonly context:
       ...(differs ? [{ label: 'without scaling', values: distances.map((d) => scoreAt(d, plain)), dashed: true }] : []),
     ];
     return { x: distances, series: lines, scaled: differs };
-  }, [spec, context]);
+  }, [spec, last]);
   return (
     <figure class="card">
       <h3>How q·k falls with distance</h3>
@@ -103,7 +102,7 @@ function Falling({ spec, context }: { readonly spec: RopeSpec; readonly context:
         logX
         xLabel="distance, tokens"
         yLabel="q·k"
-        label={`q·k of two equal vectors by their distance, 1 at no distance without a magnitude, ${series[0]!.values[x.length - 1]?.toFixed(2)} at ${whole(context)} tokens`}
+        label={`q·k of two equal vectors by their distance, 1 at no distance without a magnitude, ${series[0]!.values[x.length - 1]?.toFixed(2)} at ${whole(last)} tokens`}
       />
       <figcaption>
         Two vectors with all pairs alike, of length 1, turned by their positions. Trained q and k use some pairs more
@@ -153,15 +152,15 @@ function CosSin({ spec, context }: { readonly spec: RopeSpec; readonly context: 
         columns={pairs}
         scale="signed"
         limit={own.attentionFactor}
+        x={{ name: 'pair', first: '0', last: `${pairs - 1}` }}
+        y={{ name: 'position', first: whole(from), last: whole(from + (ROWS - 1) * by) }}
+        ends={[`−${own.attentionFactor.toPrecision(4)}`, `+${own.attentionFactor.toPrecision(4)}`]}
         label={`${part} of ${pairs} pairs at ${ROWS} positions from ${from}, ${by} apart`}
         wordsOf={(row, column, value) =>
           `position ${whole(from + row * by)}, pair ${column}: ${part} ${value.toFixed(6)}`
         }
       />
-      <figcaption>
-        Pairs from left to right, positions from top to bottom. Red is +{own.attentionFactor.toPrecision(4)}, blue the
-        opposite. Left the fast pairs, right the slow ones, which hardly move.
-      </figcaption>
+      <figcaption>Left the fast pairs, right the slow ones, which hardly move.</figcaption>
     </figure>
   );
 }
@@ -186,9 +185,10 @@ const RULES: Readonly<Record<string, (factor: number, original: number) => RopeS
 };
 
 function Rules({ spec, original }: { readonly spec: RopeSpec; readonly original: number }) {
-  const [factor, setFactor] = useAddressNumber('factor', 8, { min: 1, max: 64 });
-  const by = Math.max(1.0625, factor);
   const { scaling } = spec;
+  const own = scaling && 'factor' in scaling && scaling.factor !== undefined && scaling.factor > 1 ? scaling.factor : 8;
+  const [factor, setFactor] = useAddressNumber('factor', Math.min(64, own), { min: 1, max: 64 });
+  const by = Math.max(1.0625, factor);
   const { x, series, magnitudes } = useMemo(() => {
     const plain = effectiveRope(unscaled(spec));
     const against = (one: RopeSpec): (number | null)[] =>
@@ -260,17 +260,26 @@ function Rules({ spec, original }: { readonly spec: RopeSpec; readonly original:
  * The pictures of one layer's RoPE.
  *
  * @param maxContext - the number of tokens that the model can take; undefined if it does not state one
+ * @param window - the number of tokens that a token of these layers sees; undefined without a window
  */
-export function Pictures({ spec, maxContext }: { readonly spec: RopeSpec; readonly maxContext: number | undefined }) {
-  const context = maxContext ?? ASSUMED_CONTEXT;
+export function Pictures(props: {
+  readonly spec: RopeSpec;
+  readonly maxContext: number | undefined;
+  readonly window: number | undefined;
+}) {
+  const { spec, maxContext, window } = props;
+  const { context, distance } = reachOf(spec, maxContext, window);
   return (
     <>
       {maxContext === undefined && (
         <p class="notice">This file does not say its context. The pictures go to {whole(ASSUMED_CONTEXT)} tokens.</p>
       )}
+      {maxContext !== undefined && context < maxContext && (
+        <p class="muted">These frequencies are for up to {whole(context)} tokens, and the pictures end there.</p>
+      )}
       <div class="explore-pictures">
-        <Wavelengths spec={spec} context={context} />
-        <Falling spec={spec} context={context} />
+        <Wavelengths spec={spec} distance={distance} limit={distance < context ? 'window' : 'context'} />
+        <Falling spec={spec} distance={distance} />
         <CosSin spec={spec} context={context} />
         <Rules spec={spec} original={originalContext(spec, maxContext)} />
       </div>

@@ -1,7 +1,7 @@
 /** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
 import '../shell/shell.js';
 import './home.css';
-import { CASES, KNOWN_BUGS } from 'virtual:figures';
+import { BY_FORMULAS, BY_PEERS, CASES, KNOWN_BUGS } from 'virtual:figures';
 import { render } from 'preact';
 import { useAddressNumber } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
@@ -35,7 +35,8 @@ function Home() {
         <h1>Rotary position embedding, exact in every dialect</h1>
         <p class="lead">
           Ropewalk has the operators of a decoder-only transformer in TypeScript, RoPE first: checked against a float64
-          reference and the peers' own vectors, on CPU, GPU and NPU, with tools that say what a kernel does wrong.
+          reference and the peers' own vectors, on CPU and GPU, as ONNX graphs and through WebNN for NPUs, with tools
+          that say what a kernel does wrong.
         </p>
       </div>
       <section class="home-figure" aria-label="A head that turns">
@@ -103,7 +104,10 @@ function Home() {
       </div>
       <dl class="home-facts">
         <div>
-          <dt>test cases on each backend, most of them vectors that the peers' own programs wrote</dt>
+          <dt>
+            test cases: results of {BY_PEERS} are from the peers' own programs, of {BY_FORMULAS} from their formulas in
+            float64, of the others from our reference. GPUs have no f64, and leave those cases out
+          </dt>
           <dd>{CASES}</dd>
         </div>
         <div>

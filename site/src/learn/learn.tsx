@@ -268,10 +268,11 @@ function Scalings() {
         yLabel="of its frequency"
       />
       <figcaption>
-        Linear scaling slows every pair alike, and the fast ones then confuse neighbours. The others keep fast pairs,
-        and slow only those that would meet new angles; they differ in where, and how smoothly. YaRN also makes cos and
-        sin a little larger. longrope has a factor for each pair, found by search: see it at{' '}
-        <a href={`${BASE}explore/`}>a model that has it</a>.
+        Linear scaling slows every pair alike, and the fast ones then confuse neighbours. Dynamic NTK raises the base:
+        the first pair keeps its speed, and each next one loses more. YaRN and llama3 keep the fast pairs as they are,
+        slow only those that would meet new angles, and have a ramp between. YaRN also makes cos and sin a little
+        larger. longrope has a factor for each pair, found by search: see it at{' '}
+        <a href={`${BASE}explore/?model=microsoft/Phi-3.5-mini-instruct`}>a model that has it</a>.
       </figcaption>
     </figure>
   );

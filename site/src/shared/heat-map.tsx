@@ -2,8 +2,18 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { color, useTheme } from './colors.js';
 
-/** The scale of the colors: from zero to large values, or from negative values through zero to positive ones. */
-export type HeatScale = 'magnitude' | 'signed';
+/**
+ * The scale of the colors: from zero to large values, from negative values through zero to positive ones, or by how much
+ * an error is beyond its tolerance, where zero is grey.
+ */
+export type HeatScale = 'magnitude' | 'signed' | 'excess';
+
+/** The name of an axis of a map, and the labels of its first and last cell. */
+export interface HeatAxis {
+  readonly name: string;
+  readonly first: string;
+  readonly last: string;
+}
 
 /** The values, row by row. */
 export interface HeatValues {
@@ -28,7 +38,15 @@ const RAMPS: Readonly<Record<HeatScale, readonly (readonly [number, number, numb
     [235, 150, 110],
     [190, 50, 40],
   ],
+  excess: [
+    [250, 225, 90],
+    [240, 160, 60],
+    [205, 70, 45],
+    [130, 20, 60],
+  ],
 };
+/** The color of values within their tolerance. */
+const WELL = [150, 155, 160] as const;
 
 /** The rows and columns by which a key moves. */
 const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
@@ -64,17 +82,39 @@ export function drawHeat(
   for (let i = 0; i < rows * columns; i++) {
     const value = values[i]!;
     const t = most === 0 ? 0 : value / most;
-    const rgb = Number.isFinite(value) ? rampAt(RAMPS[scale], scale === 'signed' ? (t + 1) / 2 : Math.abs(t)) : wrong;
+    let rgb: ArrayLike<number> = wrong;
+    if (scale === 'excess' && value === 0) rgb = WELL;
+    else if (Number.isFinite(value)) rgb = rampAt(RAMPS[scale], scale === 'signed' ? (t + 1) / 2 : Math.abs(t));
     image.data.set([rgb[0]!, rgb[1]!, rgb[2]!, 255], 4 * i);
   }
   context.putImageData(image, 0, 0);
 }
 
+/** The colors of a map from one end of its scale to the other, with the values there. */
+function ColorBar({ scale, ends }: { readonly scale: HeatScale; readonly ends: readonly [string, string] }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const theme = useTheme();
+  useEffect(() => {
+    const values = Array.from({ length: 64 }, (_, n) => (scale === 'signed' ? n / 31.5 - 1 : n / 63));
+    drawHeat(canvas.current!, { values, rows: 1, columns: 64, scale, limit: 1 });
+  }, [scale, theme]);
+  return (
+    <p class="heat-bar">
+      <span>{ends[0]}</span>
+      <canvas ref={canvas} width={64} height={1} />
+      <span>{ends[1]}</span>
+    </p>
+  );
+}
+
 /**
- * A heat map.
+ * A heat map with its axes and its scale.
  *
  * @param values - rows × columns, row by row; values that are not finite get the theme's color for errors
  * @param limit - the value at the end of the ramp. Default: the largest magnitude
+ * @param x - the axis of the columns
+ * @param y - the axis of the rows
+ * @param ends - the values at both ends of the scale, in words
  * @param label - describes the map for screen readers
  * @param wordsOf - describes a cell in words, for the line below the map
  */
@@ -84,11 +124,14 @@ export function HeatMap(props: {
   readonly columns: number;
   readonly scale: HeatScale;
   readonly limit?: number;
+  readonly x: HeatAxis;
+  readonly y: HeatAxis;
+  readonly ends: readonly [string, string];
   readonly label: string;
   readonly wordsOf: (row: number, column: number, value: number) => string;
   readonly onCell?: (row: number, column: number) => void;
 }) {
-  const { values, rows, columns, scale, limit } = props;
+  const { values, rows, columns, scale, limit, x, y, ends } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const [words, setWords] = useState('');
   const cell = useRef<readonly [row: number, column: number]>([0, 0]);
@@ -117,18 +160,31 @@ export function HeatMap(props: {
   };
   return (
     <>
-      <canvas
-        ref={canvas}
-        class="heat"
-        width={columns}
-        height={rows}
-        role="img"
-        aria-label={props.label}
-        tabIndex={0}
-        onKeyDown={onKeyDown}
-        onPointerMove={(event) => show(...cellAt(event))}
-        onClick={(event) => props.onCell?.(...cellAt(event))}
-      />
+      <div class="heat-frame">
+        <p class="heat-axis y" aria-hidden="true">
+          <span>{y.first}</span>
+          <span>{y.name}</span>
+          <span>{y.last}</span>
+        </p>
+        <canvas
+          ref={canvas}
+          class="heat"
+          width={columns}
+          height={rows}
+          role="img"
+          aria-label={props.label}
+          tabIndex={0}
+          onKeyDown={onKeyDown}
+          onPointerMove={(event) => show(...cellAt(event))}
+          onClick={(event) => props.onCell?.(...cellAt(event))}
+        />
+        <p class="heat-axis" aria-hidden="true">
+          <span>{x.first}</span>
+          <span>{x.name}</span>
+          <span>{x.last}</span>
+        </p>
+      </div>
+      <ColorBar scale={scale} ends={ends} />
       <p class="mono heat-words" role="status">
         {words || 'Point at a cell to read it, or go there with the arrow keys.'}
       </p>

@@ -33,7 +33,6 @@ if (import.meta.env.PROD && 'serviceWorker' in navigator)
   addEventListener('load', async () => {
     try {
       await navigator.serviceWorker.register(`${BASE}sw.js`);
-      (await navigator.serviceWorker.ready).active?.postMessage('keep data');
     } catch {
       // The host has no service worker or does not allow it. The page works, but not offline.
     }

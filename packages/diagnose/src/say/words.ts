@@ -1,4 +1,4 @@
-/** A diagnosis as lines of text. @module */
+/** A diagnosis in words: as sections, and as lines of text. @module */
 import type { FloatDtype } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { type OptionNames, ranges, reading, readOptions } from 'ropewalk/internal';
@@ -21,6 +21,22 @@ export interface ReportOptions {
   readonly all?: boolean;
 }
 
+/** A line of a report. */
+export interface ReportLine {
+  /** The quantity that was measured, such as `base`; a sentence has none. */
+  readonly key?: string;
+  readonly text: string;
+  /** Belongs to the line before it. */
+  readonly deeper?: true;
+}
+
+/** A report: the verdict, remarks about it, and sections with a title. */
+export interface DiagnosisReport {
+  readonly head: string;
+  readonly remarks: readonly string[];
+  readonly sections: readonly { readonly title: string; readonly lines: readonly ReportLine[] }[];
+}
+
 const REPORT_OPTIONS: OptionNames<ReportOptions> = { all: true };
 const [MOST_LINES, WIDTH] = [25, 120];
 
@@ -34,9 +50,16 @@ export function describeDiagnosis(diagnosis: Diagnosis, from?: string, options: 
   const { all = false } = readOptions(options, 'describeDiagnosis: options', REPORT_OPTIONS);
   if (from !== undefined && typeof from !== 'string') refuse('RANGE', 'describeDiagnosis: from', 'a text', from);
   return reading('diagnosis', () => {
-    const lines = described(diagnosis, from, all);
+    const lines = linesOf(reportOf(diagnosis, from, all));
     return all ? lines : shortened(lines.flatMap(folded));
   });
+}
+
+/** Writes a report as text: the verdict and its remarks, then each section after an empty line. */
+export function linesOf({ head, remarks, sections }: DiagnosisReport): string[] {
+  const textOf = ({ key, text, deeper }: ReportLine): string =>
+    `  ${deeper ? '  ' : ''}${key === undefined ? '' : `${key.padEnd(11)} `}${text}`;
+  return [head, ...remarks, ...sections.flatMap(({ title, lines }) => ['', title, ...lines.map(textOf)])];
 }
 
 /** Breaks a line between words. The rest is indented by two more, or as far as the value of a row. */
@@ -59,7 +82,13 @@ function shortened(lines: readonly string[]): string[] {
   return [...shown, `… ${lines.length - shown.length} more lines: --all prints them.`];
 }
 
-function described(diagnosis: Diagnosis, from: string | undefined, all: boolean): string[] {
+/**
+ * Writes a report as data.
+ *
+ * @param from - what was expected, in words; undefined without an expectation
+ * @param all - also what the verdict explains
+ */
+export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: boolean): DiagnosisReport {
   const { named, verdict } = diagnosis;
   const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
   const { right, shown } = diagnosis.rowSummary ?? {};
@@ -70,10 +99,11 @@ function described(diagnosis: Diagnosis, from: string | undefined, all: boolean)
   const only = !all && (verdict === 'known bug' || onlyWrong(diagnosis));
   // A verdict is not told again by its parts.
   const isExplained = ['as expected', 'less precise', 'known bug', 'partly right'].includes(verdict);
-  const sections: [string, string[]][] = [
-    [from === undefined ? 'Rotated' : 'Right', right && !only ? [`${sentence(right)}.`] : []],
-    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', only ? [] : wrongPart(diagnosis)],
-    [`Different${inRows}`, differences(diagnosis)],
+  const plain = (texts: readonly string[]): ReportLine[] => texts.map((text) => ({ text }));
+  const sections: [string, ReportLine[]][] = [
+    [from === undefined ? 'Rotated' : 'Right', plain(right && !only ? [`${sentence(right)}.`] : [])],
+    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', plain(only ? [] : wrongPart(diagnosis))],
+    [`Different${inRows}`, plain(differences(diagnosis))],
     [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
     [`${shows}${inRows}`, isExplained && from !== undefined && !all ? [] : findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
@@ -81,23 +111,19 @@ function described(diagnosis: Diagnosis, from: string | undefined, all: boolean)
   // A y that holds nothing shows nothing more than the headline says.
   const blank = ['zero', 'nan'].includes(diagnosis.found.outcome) ? reason(diagnosis.found) : undefined;
   const told = sections
-    .map(([title, lines]) => [title, lines.filter((line) => line !== blank)] as const)
-    .filter(([, lines]) => lines.length > 0);
-  return [
-    headline(diagnosis, from),
-    ...layoutWords(diagnosis),
-    ...told.flatMap(([title, lines]) => ['', title, ...lines.map((l) => `  ${l}`)]),
-  ];
+    .map(([title, lines]) => ({ title, lines: lines.filter(({ text }) => text !== blank) }))
+    .filter(({ lines }) => lines.length > 0);
+  return { head: headline(diagnosis, from), remarks: layoutWords(diagnosis), sections: told };
 }
 
 /** The layout in which x and y were read, if the observation gave none. */
 function layoutWords({ layout: { tried, otherwise }, verdict }: Diagnosis): string[] {
   if (!tried) return [];
   const as = 'Read as [batch, head, token, head_dim]';
-  if (!['as expected', 'less precise', 'rotation'].includes(verdict)) return [`${as}; otherwise give --layout bsnh.`];
-  if (otherwise.length === 0) return [`${as}: this fits; give --layout bnsh.`];
+  if (!['as expected', 'less precise', 'rotation'].includes(verdict)) return [`${as}; otherwise give the layout bsnh.`];
+  if (otherwise.length === 0) return [`${as}: this fits; give the layout bnsh.`];
   const bugs = otherwise.map(({ id }) => id).join(' | ');
-  return [`${as}. As [batch, token, head, head_dim], ${bugs} gives y too: give --layout bsnh or bnsh.`];
+  return [`${as}. As [batch, token, head, head_dim], ${bugs} gives y too: give the layout, bsnh or bnsh.`];
 }
 
 function headline(diagnosis: Diagnosis, from: string | undefined): string {
@@ -210,25 +236,28 @@ function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElem
   return `Largest difference: ${where}: y is ${short(y)}, expected ${short(expected)}.`;
 }
 
-function bugs({ named, verdict }: Diagnosis): string[] {
+function bugs({ named, verdict }: Diagnosis): ReportLine[] {
   // The first line says all of one wrong parameter.
   if (verdict === 'known bug' && named.length === 1 && named[0]!.mutants[0]!.parameters) return [];
   return named.flatMap(({ mutants }) =>
     mutants.flatMap(({ id, cause, does, threads }) => [
-      `${id}: ${does}`,
-      `  cause ${cause}, ${CAUSES[cause]}${threads.length > 0 ? `; reported in ${threads.join(', ')}` : ''}`,
+      { text: `${id}: ${does}` },
+      {
+        text: `cause ${cause}, ${CAUSES[cause]}${threads.length > 0 ? `; reported in ${threads.join(', ')}` : ''}`,
+        deeper: true,
+      },
     ]),
   );
 }
 
-function findings({ found, verdict, measured }: Diagnosis): string[] {
+function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
   if (measured.length > 0) return []; // finer than what the pairs show
 
   const { numAxes, outcome } = found;
   // Measurements that do not give y are told as differences, as far as they are so in every row.
   if (!isProven(found)) {
     const told = outcome !== 'no rotation' && !found.layout && ['not understood', 'known bug'].includes(verdict);
-    return told ? [reason(found)] : [];
+    return told ? [{ text: reason(found) }] : [];
   }
   const turning = found.pairs.filter((pair) => pair.turns);
   const [rule] = found.positions;
@@ -251,7 +280,7 @@ function findings({ found, verdict, measured }: Diagnosis): string[] {
     ['heads', headsWords(found)],
     ['y', explained(found)],
   ];
-  return rows.map(([key, value]) => `${key.padEnd(11)} ${value}`);
+  return rows.map(([key, text]) => ({ key, text }));
 }
 
 function dimensions(found: Identification): string {
@@ -394,14 +423,17 @@ function explained({ explains, dtype, expected, gains }: Identification): string
   return `is explained within ${what}`;
 }
 
-function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): string[] {
+function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): ReportLine[] {
   const lines = verdict === 'as expected' || verdict === 'known bug' || !isProven(found) ? [] : [...found.open];
   if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
     lines.push('No input that was tried tells these bugs apart: for this model they are the same.');
-  if (!next) return lines;
-  lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
-  if (verdict === 'known bug')
-    lines.push(`  it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`);
-  return lines;
+  if (next) lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
+  const told: ReportLine[] = lines.map((text) => ({ text }));
+  if (next && verdict === 'known bug')
+    told.push({
+      text: `it tells apart ${next.groups.map((group) => group.join(' = ')).join(' | ')}`,
+      deeper: true,
+    });
+  return told;
 }

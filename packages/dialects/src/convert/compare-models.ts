@@ -4,10 +4,10 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { ranges, readList, readOptions } from 'ropewalk/internal';
+import { nameLayers, ranges, readList, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
 import { groupBy, keyOf, readLayer } from '../model-rope.js';
-import { compareRope, type RopeComparison } from './compare.js';
+import { type Agreement, compareRope, type RopeComparison } from './compare.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
 export interface ComparedSide {
@@ -26,6 +26,9 @@ export interface ComparedLayers {
   readonly b: RopeSpec | undefined;
   /** Both sides need a position encoding. */
   readonly comparison: RopeComparison | undefined;
+  readonly agreement: Agreement;
+  /** Why, in one sentence. */
+  readonly reason: string;
   readonly same: boolean;
   /** The effect, in full sentences. */
   readonly verdict: readonly string[];
@@ -33,8 +36,12 @@ export interface ComparedLayers {
 
 /** The result of {@link compareModels}. */
 export interface ModelComparison {
-  /** A model gives the same results with either, in all layers. */
+  /** A model gives the same results with either, in all layers, and both have as many. */
   readonly same: boolean;
+  /** That of the layers that agree least. */
+  readonly agreement: Agreement;
+  /** Why, in one sentence: that of the layers that agree least. */
+  readonly reason: string;
   readonly groups: readonly ComparedLayers[];
   /** The layers that are not compared, and windows that differ, in full sentences. */
   readonly notes: readonly string[];
@@ -69,7 +76,18 @@ export function compareModels(
     const first = group[0]!;
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
   });
-  return { same: !uneven && groups.every(({ same }) => same), groups, notes };
+  const least = (['parts', 'rounding', 'exact'] as const).flatMap((one) =>
+    groups.filter(({ agreement }) => agreement === one),
+  )[0] ?? { agreement: 'exact', layers: [], reason: 'No layer is compared.' };
+  const { agreement } = least;
+  const where = groups.length > 1 && agreement !== 'exact' ? `In ${nameLayers(least.layers)}: ` : '';
+  return {
+    same: !uneven && groups.every(({ same }) => same),
+    agreement,
+    reason: `${where}${least.reason}`,
+    groups,
+    notes,
+  };
 }
 
 /** Notes the layers whose tokens see other tokens: the RoPE is the same, but the model is another one. */
@@ -103,20 +121,21 @@ function compareLayer(
   b: ComparedSide,
   layer: Pick<ComparedLayers, 'a' | 'b'>,
   positions: readonly number[],
-): Pick<ComparedLayers, 'comparison' | 'same' | 'verdict'> {
+): Pick<ComparedLayers, 'comparison' | 'agreement' | 'reason' | 'same' | 'verdict'> {
   if (layer.a && layer.b) {
     const reading = (side: ComparedSide, spec: RopeSpec) => {
       const source = 'layers' in side.rope ? side.rope.source : ('record' as const);
       return { spec, source, recipe: side.recipe };
     };
     const comparison = compareRope(reading(a, layer.a), reading(b, layer.b), positions);
-    return { comparison, same: comparison.same, verdict: comparison.verdict };
+    const { agreement, reason, same, verdict } = comparison;
+    return { comparison, agreement, reason, same, verdict };
   }
   const same = !layer.a && !layer.b;
   const verdict = same
     ? 'Neither has a position encoding here.'
     : `Only ${layer.a ? 'A' : 'B'} rotates here: in the other, attention sees no positions.`;
-  return { comparison: undefined, same, verdict: [verdict] };
+  return { comparison: undefined, agreement: same ? 'exact' : 'parts', reason: verdict, same, verdict: [verdict] };
 }
 
 function ropeAt({ rope }: ComparedSide, layer: number): RopeSpec | undefined {

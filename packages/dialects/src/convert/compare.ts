@@ -45,8 +45,14 @@ export interface Apart {
   readonly pair: number | undefined;
 }
 
+/** How far two sides agree: to the last bit, but for rounding, or not. */
+export type Agreement = 'exact' | 'rounding' | 'parts';
+
 /** The result of `compareRope`. */
 export interface RopeComparison {
+  readonly agreement: Agreement;
+  /** Says in one sentence why: where the two part and because of what, or which rounding differs. */
+  readonly reason: string;
   /** A model gives the same with either, up to rounding and an expected permutation of the weights. */
   readonly same: boolean;
   readonly layout: LayoutVerdict;
@@ -108,14 +114,60 @@ export function compareRope(first: RopeReading, second: RopeReading, positions: 
   const arithmetic = a.recipe !== b.recipe && nmse.some(isAboveLimit);
   const same = layout !== 'different' && differing.length === 0 && rounding && !arithmetic;
   const found = { same, layout, rows, maxRelInvFreq, worstPair, apart, searched: exact ? LAST_POSITION : SCAN, nmse };
-  return { ...found, verdict: verdictOf(found, a, b, { rounding, magnitude, arithmetic }) };
+  const agreed = agreementOf(found, a, b, differing, magnitude);
+  return { ...found, ...agreed, verdict: verdictOf(found, a, b, { ...agreed, rounding, magnitude, arithmetic }) };
+}
+
+function agreementOf(
+  { layout, maxRelInvFreq, apart }: Found,
+  a: Side,
+  b: Side,
+  differing: readonly ComparedRow[],
+  magnitude: number,
+): Pick<RopeComparison, 'agreement' | 'reason'> {
+  const parts = causesOf(differing);
+  if (parts.length > 0 || maxRelInvFreq > ROUNDING) {
+    const because =
+      parts.map(({ name, a: own, b: other }) => `${name}: ${own} in A, ${other} in B`).join('; ') ||
+      'the factors of the pairs';
+    return { agreement: 'parts', reason: `They part ${whereApart(parts, apart)} because of ${because}.` };
+  }
+  if (a.recipe !== b.recipe)
+    return {
+      agreement: 'rounding',
+      reason: `The same RoPE but for rounding: A computes angles as ${a.recipe}, B as ${b.recipe}.`,
+    };
+  if (magnitude > 0 || maxRelInvFreq > 0)
+    return { agreement: 'rounding', reason: 'The same RoPE but for rounding, as f32 differs from float64.' };
+  if (a.recipe !== 'float64' && (scalingOf(a.spec) !== scalingOf(b.spec) || a.spec.base !== b.spec.base))
+    return { agreement: 'rounding', reason: `The same RoPE but for the rounding of ${a.recipe}.` };
+  const moved = layout === 'same' ? '' : ', in another order of dimensions';
+  return { agreement: 'exact', reason: `The same RoPE to the last bit${moved}.` };
+}
+
+/** The rows that make a difference of their own: another head size also changes the dimensions that rotate. */
+function causesOf(differing: readonly ComparedRow[]): ComparedRow[] {
+  const has = (name: string): boolean => differing.some((row) => row.name === name);
+  return differing.filter(
+    ({ name }) => !(name === 'rotary_dim' && has('head_dim')) && !(name === 'magnitude' && has('scaling')),
+  );
+}
+
+function whereApart(parts: readonly ComparedRow[], apart: RopeComparison['apart']): string {
+  const names = parts.map(({ name }) => name);
+  if (names.some((name) => name === 'head_dim' || name === 'rotary_dim' || name === 'pairing'))
+    return 'from position 1 on';
+  if (names.includes('magnitude')) return 'at every position';
+  const far = apart[1]!.position;
+  if (far !== undefined) return `from position ${far} on (0.1 rad)`;
+  return names.includes('axes') ? 'for image and video tokens' : 'by less than 0.1 rad at any position';
 }
 
 function isAboveLimit({ text, image = 0 }: RopeComparison['nmse'][number]): boolean {
   return Math.max(text, image) > NMSE_LIMIT;
 }
 
-type Found = Omit<RopeComparison, 'verdict'>;
+type Found = Omit<RopeComparison, 'verdict' | 'agreement' | 'reason'>;
 
 interface Side extends RopeReading {
   readonly rope: EffectiveRope;
@@ -316,7 +368,12 @@ function verdictOf(
   found: Found,
   a: Side,
   b: Side,
-  { rounding, magnitude, arithmetic }: { rounding: boolean; magnitude: number; arithmetic: boolean },
+  {
+    agreement,
+    rounding,
+    magnitude,
+    arithmetic,
+  }: { agreement: Agreement; rounding: boolean; magnitude: number; arithmetic: boolean },
 ): string[] {
   const { layout, apart, maxRelInvFreq } = found;
   const [pairingA, pairingB] = [a.rope.pairing, b.rope.pairing];
@@ -344,7 +401,8 @@ function verdictOf(
     sameWindow && !rounding && maxRelInvFreq > ROUNDING && apartSentence(apart),
     axes.length > 0 && axesSentence(axes, a.rope, b.rope),
     magnitude > ROUNDING && `Attention scores of B are those of A times ${brief(factor)} at every length: ${effect}.`,
-    a.recipe !== b.recipe && arithmeticSentence(found, a, b, arithmetic),
+    // Beside another difference, NMSE and angles are not those of the arithmetic.
+    agreement === 'rounding' && a.recipe !== b.recipe && arithmeticSentence(found, a, b, arithmetic),
   ].filter((text) => text !== false);
   if (texts.length > 0) return texts;
   if (rounding && maxRelInvFreq > 0)

@@ -34,6 +34,36 @@ describe('golden: differences whose size is known', () => {
     );
   });
 
+  test('one verdict: same to the last bit, same but for rounding, or parts at a position because of a property', () => {
+    const said = (a: RopeReading, b: RopeReading): string[] => {
+      const { agreement, reason } = compareRope(a, b, AT);
+      return [agreement, reason];
+    };
+    assert.deepEqual(said(side(llama31), side(llama31)), ['exact', 'The same RoPE to the last bit.']);
+    assert.deepEqual(said(side(llama31), side(llama31, 'record', 'ggml-f32')), [
+      'rounding',
+      'The same RoPE but for rounding: A computes angles as float64, B as ggml-f32.',
+    ]);
+    assert.deepEqual(said(side(llama, 'huggingface'), side({ ...llama, pairing: 'interleaved' }, 'gguf')), [
+      'exact',
+      'The same RoPE to the last bit, in another order of dimensions.',
+    ]);
+    const parts = (b: Partial<RopeSpec>): string => {
+      const [agreement, reason] = said(side(llama), side({ ...llama, ...b }));
+      assert.equal(agreement, 'parts');
+      return reason!;
+    };
+    assert.match(parts({ base: 10000 }), /^They part from position \d+ on \(0\.1 rad\) because of base: 500000 in A/);
+    assert.equal(parts({ attentionFactor: 2 }), 'They part at every position because of magnitude: 1 in A, 2 in B.');
+    assert.equal(
+      parts({ pairing: 'interleaved' }),
+      'They part from position 1 on because of pairing: half in A, interleaved in B.',
+    );
+    const heads = compareRope(side(llama), side({ ...llama, headDim: 64 }, 'record', 'ggml-f32'), AT);
+    assert.equal(heads.reason, 'They part from position 1 on because of head_dim: 128 in A, 64 in B.');
+    assert.deepEqual(heads.verdict, ['The head sizes differ: no weights fit both.'], 'rounding is not blamed');
+  });
+
   test('another base: the angles part where base^(−2j/d) says', () => {
     const found = compare(llama, { ...llama, base: 1e6 });
     assert.equal(found.same, false);
