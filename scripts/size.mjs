@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_900,
   cli: 8_290,
   devices: 2_080,
-  diagnose: 10_590,
+  diagnose: 10_610,
   dialects: 8_670,
   formats: 3_250,
   model: 13_350,

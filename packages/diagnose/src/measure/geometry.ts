@@ -82,7 +82,8 @@ function kindOfDim(sample: Sample, i: number): DimKind {
     low = Math.max(low, y[at]! / x[at]! - width);
     high = Math.min(high, y[at]! / x[at]! + width);
   }
-  if (still) return 'still';
+  // A factor so near to 1 is that of a small angle.
+  if (still || (low <= high && low > 1 - 1e-4 && high < 1 + 1e-4)) return 'still';
   // Half a turn changes only signs.
   return low <= high && high >= 0 ? 'scaled' : 'turned';
 }

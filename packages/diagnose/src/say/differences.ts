@@ -194,7 +194,9 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     off.filter((j) => pairs[j]!.turns && !pairs[j]!.known),
     (j) => sign * invFreq[j]!,
   );
-  const unknown = found.true({ kind: 'turns otherwise', pairs: otherwise, position: found.given });
+  // Where pairs have no one length, an angle may be that of cos or sin alone with another factor.
+  const unknown =
+    found.gain === undefined ? [] : found.true({ kind: 'turns otherwise', pairs: otherwise, position: found.given });
   // Where other pairs are not understood, what looks like another frequency may be something else.
   const others = pairs.flatMap((pair, j) => (pair.turns && !off.includes(j) ? [j] : []));
   const told = found.turning(others).length + turning.length + unknown.length + still.length;
@@ -378,11 +380,11 @@ function magnitudeFormula(gain: number, { headDim, scaling }: Expected['spec']):
   return found ? `, which is ${found[0]}` : '';
 }
 
-const positions: Compare = (_what, found) => {
+const positions: Compare = ({ spec }, found) => {
   const { positions: rules, foundPositions, numAxes } = found;
+  const { invFreq } = frequenciesOf(spec);
   if (rules.some(({ asGiven }) => asGiven)) return undefined;
   const known = found.pairs.flatMap(({ turns, known }, j) => (turns && known ? [j] : []));
-  const turning = found.claimed(known);
   if (rules.length > 0) {
     if (numAxes === 1 && found.turning(known).length < known.length) return undefined;
     const given = new Set(foundPositions.map((one) => one.given));
@@ -397,7 +399,7 @@ const positions: Compare = (_what, found) => {
         : '';
     return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}${or}; expected is the position as given.`;
   }
-  if (foundPositions.length === 0 || turning.length === 0) return undefined;
+  if (foundPositions.length === 0 || known.length === 0 || known.some((j) => j >= invFreq.length)) return undefined;
   const elsewhere = foundPositions.flatMap(({ unit, given, intervals: [first, ...others] }) => {
     if (!first || others.length > 0 || (given > first[0] - 0.5 && given < first[1] + 0.5)) return [];
     const at = Math.round((first[0] + first[1]) * 50) / 100;
@@ -405,8 +407,16 @@ const positions: Compare = (_what, found) => {
       const { batch, seq, head } = found.place(r);
       return batch === unit.batch && seq === unit.seq && (unit.head === undefined || head === unit.head);
     };
-    const position = (r: number): number => (isHere(r) ? at : Number.NaN);
-    return found.all({ kind: 'turns', pairs: turning, position }) ? [{ unit, given, at }] : [];
+    const middle = (first[0] + first[1]) / 2;
+    const error = (first[1] - first[0]) / 2 / Math.abs(middle) + 1e-6;
+    // A position is told by the expected frequencies: by others it would be another one.
+    const turning = found
+      .claimed(known, (j) => Math.sign(found.pairs[j]!.frequency) * invFreq[j]!)
+      .map((pair) => ({ ...pair, error: error * Math.abs(pair.frequency) }));
+    const position = (r: number): number => (isHere(r) ? middle : Number.NaN);
+    const isSo =
+      found.all({ kind: 'lengths', pairs: turning }) && found.all({ kind: 'turns', pairs: turning, position });
+    return isSo ? [{ unit, given, at }] : [];
   });
   if (elsewhere.length === 0) return undefined;
   const [ratio] = elsewhere.map(({ given, at }) => Number((at / given).toPrecision(4)));

@@ -285,17 +285,20 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
 
 function dimensions(found: Identification): string {
   const { geometry, layout, pairs } = found;
+  // A pair that is only moved is seen, and does not rotate.
+  const rotates = ({ turns, seen, read, write }: FoundPair): boolean => turns || (seen && read.join() === write.join());
   const [slow, turning] = [false, true].map(
-    (turns) =>
-      new Set(layout!.pairs.flatMap(({ write }, j) => ((pairs[j]!.turns || pairs[j]!.seen) === turns ? write : []))),
+    (turns) => new Set(layout!.pairs.flatMap(({ write }, j) => (rotates(pairs[j]!) === turns ? write : []))),
   );
   const copied = new Set(geometry!.copied);
   const words = (kind: DimKind, i: number): string => {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
-    if (kind === 'turned' || turning!.has(i)) return 'rotate';
+    if (turning!.has(i) ? !copied.has(i) : kind === 'turned' && !slow!.has(i)) return 'rotate';
     if (kind === 'scaled' && !slow!.has(i)) return 'are only scaled';
-    return slow!.has(i) || !copied.has(i) ? 'rotate by less than the noise, or not at all' : 'are unchanged';
+    return slow!.has(i) || turning!.has(i) || !copied.has(i)
+      ? 'rotate by less than the noise, or not at all'
+      : 'are unchanged';
   };
   const groups = new Map<string, number[]>();
   for (const [i, kind] of geometry!.dims.entries()) {
@@ -402,6 +405,7 @@ function magnitude({ gain, gainRange, gains }: Identification): string {
 function headsWords({ headsAgree, headsSeen: [measured, all] }: Identification): string {
   if (!headsAgree) return 'rotate differently';
   if (all === 1) return 'there is only one';
+  if (measured === 1) return `unknown: one of ${all} was measured`;
   return measured === all ? 'all rotate alike' : `the ${measured} that were measured, of ${all}, rotate alike`;
 }
 
