@@ -171,6 +171,10 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await page.getByText('A has 28 layers and B 36: only the first 28 are compared.').waitFor();
     await page.getByLabel('B, read as', { exact: true }).selectOption('ggml-f32');
     await page.getByText('same but for rounding').first().waitFor();
+    await page.getByRole('tab', { name: 'Convert' }).click();
+    await page.waitForURL(/tab=convert/);
+    await page.goBack();
+    await page.getByText('same but for rounding').first().waitFor();
     await page.getByLabel(/published models/).selectOption('meta-llama/Llama-3.2-1B');
     await page.getByLabel('B, the other model').selectOption('meta-llama/Llama-3.2-3B');
     await page.getByText('They part from position 1 on because of head_dim: 64 in A, 128 in B.').waitFor();

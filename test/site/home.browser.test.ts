@@ -49,6 +49,16 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
     await page.context().close();
   });
 
+  test('"See it babble" shows where the model babbles', async () => {
+    const { page } = await visit(browser, site, '');
+    await page.getByRole('link', { name: 'See it babble' }).click();
+    await page.waitForFunction(() => {
+      const box = document.getElementById('babble')?.getBoundingClientRect();
+      return box && box.top >= 0 && box.top < innerHeight;
+    });
+    await page.context().close();
+  });
+
   test('every link of the page leads somewhere', async () => {
     const { page } = await visit(browser, site, '');
     const links = await page.locator('a[href]').evaluateAll((all) => all.map((a) => (a as HTMLAnchorElement).href));

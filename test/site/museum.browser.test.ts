@@ -18,6 +18,17 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
     site.close();
   });
 
+  test('an address with # shows its entry', async () => {
+    const { id } = MUTANTS.at(-1)!;
+    const { page, wrong } = await visit(browser, site, `museum/#${id}`);
+    await page.waitForFunction((id) => {
+      const box = document.getElementById(id)?.getBoundingClientRect();
+      return box && box.top >= 0 && box.top < innerHeight;
+    }, id);
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
   test('shows every entry, is searched and filtered, and opens a diagnosis', async () => {
     const { page, wrong } = await visit(browser, site, 'museum/');
     await page.getByText(`${MUTANTS.length} of ${MUTANTS.length} are shown.`).waitFor();

@@ -3,7 +3,7 @@ import '../shell/shell.js';
 import './explore.css';
 import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { fromAddress, useAddress, useAddressNumber } from '../shared/address.js';
+import { fromAddress, useAddress, useAddressNumber, useAddressStep } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
@@ -81,7 +81,7 @@ function Model(props: {
 }) {
   const { source, sources, read, context, setContext, call } = props;
   const { groups } = read;
-  const [tab, setTab] = useAddress('tab', 'explore', isTab);
+  const [tab, setTab] = useAddressStep('tab', 'explore', isTab);
   const [wanted, setWanted] = useAddressNumber('group', 0, { min: 0, max: 10_000 });
   const first = Math.max(
     0,

@@ -54,7 +54,7 @@ function Home() {
         <p class="muted">
           One head of {HEAD_DIM} dimensions. The first pair turns by a radian a position, each next one more slowly. The
           same head, the same angles; only the partners differ, and a model that is run with the other ones writes
-          nonsense. <a href={`${BASE}learn/`}>See it babble</a>
+          nonsense. <a href={`${BASE}learn/#babble`}>See it babble</a>
         </p>
       </section>
       <h2>Where to begin</h2>

@@ -6,7 +6,7 @@ import { proxy } from 'comlink';
 import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { type RopeScaling, ropeFrequencies } from 'ropewalk';
-import { useAddressNumber } from '../shared/address.js';
+import { scrollToHash, useAddressNumber } from '../shared/address.js';
 import { Chart } from '../shared/chart.js';
 import { Failure } from '../shared/failure.js';
 import { PairDials } from '../shared/pair-dials.js';
@@ -279,6 +279,7 @@ function Scalings() {
 }
 
 function Learn() {
+  useEffect(scrollToHash, []);
   return (
     <article class="learn">
       <h1>RoPE explained</h1>
@@ -300,7 +301,7 @@ function Learn() {
         two ways are in use.
       </p>
       <Pairings />
-      <h2>The wrong partners</h2>
+      <h2 id="babble">The wrong partners</h2>
       <p>
         A trained model has learned one of the two. Nothing in the file's shapes says which, and with the other one
         every number is still finite, every length still right. The model just talks nonsense.
@@ -322,8 +323,7 @@ function Learn() {
       <p>
         From all of the above: the other partners, an exponent over the wrong size, a scaling that is left out, a
         position that begins at one, a factor that belongs to cos and sin and is given to the frequency, angles in 16
-        bits. Each is a line of somebody's code, most have a thread in a public tracker, and each looks right at
-        position 0.
+        bits. Each is a line of somebody's code with a thread in a public tracker, and most look right at position 0.
       </p>
       <div class="actions">
         <a class="button primary" href={`${BASE}museum/`}>

@@ -3,7 +3,7 @@ import '../shell/shell.js';
 import './museum.css';
 import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { useAddress } from '../shared/address.js';
+import { scrollToHash, useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { useTheme } from '../shared/colors.js';
 import { Failure } from '../shared/failure.js';
@@ -123,6 +123,7 @@ function Museum() {
       .catch(setFailure);
     return () => opened.end();
   }, []);
+  useEffect(() => scrollToHash(), [exhibits]);
   const peers = useMemo(() => {
     const counts = new Map<string, number>();
     for (const { threads } of exhibits)

@@ -7,10 +7,12 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 /** Writes the address after a delay, because browsers refuse more than about three changes a second. */
 function write(): void {
   clearTimeout(timer);
-  timer = setTimeout(() => {
-    const text = pending.toString();
-    history.replaceState(null, '', `${location.pathname}${text && `?${text}`}${location.hash}`);
-  }, 300);
+  timer = setTimeout(() => history.replaceState(null, '', address()), 300);
+}
+
+function address(): string {
+  const text = pending.toString();
+  return `${location.pathname}${text && `?${text}`}${location.hash}`;
 }
 
 /** Reads a key of the address. A person may have typed its value. */
@@ -47,6 +49,38 @@ export function useAddress(
   });
   useEffect(() => toAddress(key, value === initial ? undefined : value), [key, value, initial]);
   return [value, setValue];
+}
+
+/**
+ * Keeps a text in the address, as {@link useAddress} does. Each change is a step to which the browser's button goes back.
+ */
+export function useAddressStep<T extends string>(
+  key: string,
+  initial: NoInfer<T>,
+  valid: (text: string) => text is T,
+): [T, (value: T) => void] {
+  const [value, setValue] = useAddress<T>(key, initial, valid);
+  useEffect(() => {
+    const back = (): void => {
+      const given = new URLSearchParams(location.search).get(key);
+      setValue(given !== null && valid(given) ? given : initial);
+    };
+    addEventListener('popstate', back);
+    return () => removeEventListener('popstate', back);
+  }, []);
+  const step = (next: T): void => {
+    if (next === value) return;
+    history.replaceState(null, '', address()); // what was to be written soon belongs to the step before
+    toAddress(key, next === initial ? undefined : next);
+    history.pushState(null, '', address());
+    setValue(next);
+  };
+  return [value, step];
+}
+
+/** Scrolls to the element that the address names after #, once a page has drawn it. */
+export function scrollToHash(): void {
+  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 }
 
 /**

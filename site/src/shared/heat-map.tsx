@@ -175,6 +175,7 @@ export function HeatMap(props: {
           aria-label={props.label}
           tabIndex={0}
           onKeyDown={onKeyDown}
+          onPointerDown={(event) => show(...cellAt(event))}
           onPointerMove={(event) => show(...cellAt(event))}
           onClick={(event) => props.onCell?.(...cellAt(event))}
         />
