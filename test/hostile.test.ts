@@ -34,7 +34,7 @@ import { complaint, hostileCalls, misspeltCalls } from './support/hostile.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 import { tinyModel } from './support/tiny-model.js';
 
-const { cann, ggml, gguf, huggingface, infiniop, llaisys, onnx } = dialects;
+const { cann, ggml, gguf, huggingface, infiniop, infiniop2025, llaisys, onnx } = dialects;
 
 /** This type is declared here, because TypeScript's ES2022 has no resizable buffers. */
 type Resizable = ArrayBuffer & { resize(byteLength: number): void };
@@ -541,8 +541,10 @@ const sizes = () => ({
 });
 const mropeDesc = () => infiniop.infiniopCreateMRoPEDescriptor(rw, mropeDescs(), sizes()).descriptor!;
 const INFINIOP: Rows = {
-  infiniopCreateHandle: () => [rw, infiniop.INFINI_DEVICE.CPU],
+  infiniopCreateHandle: () => [rw, infiniop.INFINI_DEVICE.CPU, 0],
+  infiniopDestroyHandle: () => [rw],
   infiniopCreateTensorDescriptor: () => [2, [2, 2], [2, 1], 13],
+  infiniopDestroyTensorDescriptor: () => [desc(13, 2)],
   infiniopCreateRoPEDescriptor: () => [rw, ...ropeDescs(), 0],
   infiniopGetRoPEWorkspaceSize: () => [ropeDesc()],
   infiniopRoPE: () => [ropeDesc(), null, 0, floats(8), floats(8), new BigInt64Array(2), floats(8), floats(8), null],
@@ -561,6 +563,18 @@ const INFINIOP: Rows = {
     },
   ],
   infiniopDestroyMRoPEDescriptor: () => [mropeDesc()],
+};
+const handle2025 = () => infiniop2025.infiniopCreateHandle(rw, 0, 0).handle!;
+const ropeDesc2025 = () => infiniop2025.infiniopCreateRopeDescriptor(handle2025(), ...ropeDescs(), 0).descriptor!;
+const INFINIOP_2025: Rows = {
+  infiniopCreateHandle: () => [rw, 0, 0],
+  infiniopDestroyHandle: () => [handle2025()],
+  infiniopCreateTensorDescriptor: () => [0, 0, 13, 2, [2, 2], [2, 1]],
+  infiniopDestroyTensorDescriptor: () => [desc(13, 2)],
+  infiniopCreateRopeDescriptor: () => [handle2025(), ...ropeDescs(), 0],
+  infiniopGetRopeWorkspaceSize: () => [ropeDesc2025()],
+  infiniopRope: () => [ropeDesc2025(), null, 0, floats(8), floats(8), new BigInt64Array(2), floats(8), floats(8), null],
+  infiniopDestroyRopeDescriptor: () => [ropeDesc2025()],
 };
 const HUGGINGFACE: Rows = {
   ropeFromConfig: () => [
@@ -1102,6 +1116,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
   '@ropewalk/dialects, onnx': { rows: ONNX, module: onnx },
   '@ropewalk/dialects, llaisys': { rows: LLAISYS, module: llaisys },
   '@ropewalk/dialects, infiniop': { rows: INFINIOP, module: infiniop },
+  '@ropewalk/dialects, infiniop2025': { rows: INFINIOP_2025, module: infiniop2025 },
   '@ropewalk/dialects, huggingface': { rows: HUGGINGFACE, module: huggingface },
   '@ropewalk/dialects, gguf': { rows: GGUF, module: gguf },
   '@ropewalk/formats': { rows: { ...FORMATS, ...NPZ }, module: formats },

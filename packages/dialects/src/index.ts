@@ -20,6 +20,7 @@ export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
 export * as infiniop from './infiniop.js';
+export * as infiniop2025 from './infiniop-2025.js';
 export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope } from './model-rope.js';
 export { groupLayers, type LayerGroup } from './model-rope.js';

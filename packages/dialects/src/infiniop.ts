@@ -133,6 +133,19 @@ function made<T extends object>(descriptor: T): T {
   return descriptor;
 }
 
+/**
+ * `infiniopDestroyTensorDescriptor(desc)`: a later create function gives BAD_PARAM for it. Descriptors made from it
+ * stay as they are, as in upstream.
+ *
+ * @param desc - a live tensor descriptor
+ */
+export function infiniopDestroyTensorDescriptor(desc: InfiniTensorDescriptor): InfiniResult {
+  return resultOf(() => {
+    demandDescriptor(desc, 'desc');
+    MADE.delete(desc);
+  });
+}
+
 /** As in upstream, a dimension of 0 gives strides of 0. */
 function denseStrides(shape: readonly number[]): number[] {
   return shape.map((_item, d) => shape.slice(d + 1).reduce((product, dim) => product * dim, 1));
@@ -219,11 +232,13 @@ function resultOf<T>(work: () => T): InfiniResult & Partial<T> {
  *
  * @param runner - runs the plans
  * @param device - one of {@link INFINI_DEVICE}
- * @returns the runner as the handle, or DEVICE_TYPE_NOT_SUPPORTED
+ * @param device_id - the number of the card, which only has to be one
+ * @returns the runner as the handle; DEVICE_TYPE_NOT_SUPPORTED, or BAD_PARAM for the number
  */
 export function infiniopCreateHandle(
   runner: Runner,
   device: number = INFINI_DEVICE.CPU,
+  device_id = 0,
 ): InfiniResult & { readonly handle?: Runner } {
   return resultOf(() => {
     checkRunner(runner, 'infiniop: runner');
@@ -231,8 +246,14 @@ export function infiniopCreateHandle(
     const devices = runner.name === 'ascend-model' ? [INFINI_DEVICE.CPU, INFINI_DEVICE.ASCEND] : [INFINI_DEVICE.CPU];
     const expected = `a device of ${runner.name}, ${devices.map(deviceName).join(' or ')}`;
     demandDevice(devices.includes(device), 'device', expected, deviceName(device));
+    demandParam(Number.isSafeInteger(device_id) && device_id >= 0, 'device_id', 'an integer >= 0', device_id);
     return { handle: runner };
   });
+}
+
+/** `infiniopDestroyHandle(handle)`: the runner is the caller's, and stays open. */
+export function infiniopDestroyHandle(handle: Runner): InfiniResult {
+  return resultOf(() => checkRunner(handle, 'infiniop: handle'));
 }
 
 /** Gives a device its name: `ASCEND (3)`. */
