@@ -914,6 +914,10 @@ const AICORE: Rows = {
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
   firstLanes: () => [aicore.EVEN_LANES, 4],
   openAscendModel: () => [{ kernel: 'fast', machine: machine() }],
+  rope_kernel_launch: () => [
+    ...[floats(8), floats(8), Int32Array.of(0, 1), floats(8), floats(8)],
+    ...[2, 1, 4, 13, 5, 4, 4, 4, 4, null],
+  ],
   runRopeKernel: () => [
     {
       kernel: 'correct',
