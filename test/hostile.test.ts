@@ -576,6 +576,15 @@ const INFINIOP_2025: Rows = {
   infiniopRope: () => [ropeDesc2025(), null, 0, floats(8), floats(8), new BigInt64Array(2), floats(8), floats(8), null],
   infiniopDestroyRopeDescriptor: () => [ropeDesc2025()],
 };
+const onDevice = () => dialects.acl.aclrtMalloc(8, 0).memory!;
+const ACL: Rows = {
+  aclrtMalloc: () => [8, 0],
+  aclrtFree: () => [onDevice()],
+  aclrtMemcpy: () => [onDevice(), 8, floats(2), 8, 1],
+  aclrtCreateStream: () => [],
+  aclrtSynchronizeStream: () => [dialects.acl.aclrtCreateStream().stream],
+  aclrtDestroyStream: () => [dialects.acl.aclrtCreateStream().stream],
+};
 const HUGGINGFACE: Rows = {
   ropeFromConfig: () => [
     {
@@ -1114,6 +1123,7 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     module: reference,
   },
   '@ropewalk/dialects': { rows: CONVERT, module: dialects },
+  '@ropewalk/dialects, acl': { rows: ACL, module: dialects.acl },
   '@ropewalk/dialects, ggml': { rows: GGML, module: ggml },
   '@ropewalk/dialects, cann': { rows: CANN, module: cann },
   '@ropewalk/dialects, flashAttn': { rows: FLASH_ATTN, module: dialects.flashAttn },

@@ -5,6 +5,7 @@
  * @module @ropewalk/dialects
  */
 
+export * as acl from './acl.js';
 export * as cann from './cann/index.js';
 export type { RopeComparison } from './convert/compare.js';
 export type { ComparedSide, ModelComparison } from './convert/compare-models.js';

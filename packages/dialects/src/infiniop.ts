@@ -10,9 +10,10 @@
  */
 
 import type { Dtype, ErrorCode, HostArray, RopeTable, Runner } from 'ropewalk';
-import { bindRope, bindRopeParts, planRopeWithTable, RopewalkError, Tensor, tensorFrom } from 'ropewalk';
-import { hostOf, refuse, walk } from 'ropewalk/backend';
+import { bindRope, bindRopeParts, planRopeWithTable, RopewalkError, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import { hostOf, newArray, refuse, walk } from 'ropewalk/backend';
 import {
+  arrayOver,
   checkRunner,
   isDtype,
   type OptionNames,
@@ -91,7 +92,7 @@ export interface InfiniResult {
   readonly error?: RopewalkError;
 }
 
-/** Stands for a C pointer: a typed array, or a tensor, which points at its first element. */
+/** Stands for a C pointer: a typed array, bytes of any dtype, or a tensor, which points at its first element. */
 export type InfiniMemory = HostArray | Tensor;
 
 /**
@@ -428,7 +429,7 @@ function checkAlive(desc: Destroyable): void {
 /** Lays a tensor with the shape and strides of a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
-  const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
+  const whole = Tensor.isTensor(memory) ? memory : tensorFrom(typed(memory, dtype, name), { dtype });
   demandDtype(whole.dtype === dtype, name, `memory of ${dtype}`, whole.dtype);
   try {
     return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides, offset: whole.offset });
@@ -436,6 +437,15 @@ function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string):
     const { code, message } = error as RopewalkError;
     throw new Status(INFINI_STATUS_BAD_PARAM, code, message);
   }
+}
+
+/** Reads bytes as elements of a dtype; every other array is left as it is. */
+function typed(memory: HostArray, dtype: Dtype, name: string): HostArray {
+  if (!ArrayBuffer.isView(memory) || !(memory instanceof Uint8Array)) return memory;
+  const size = sizeBytes(dtype);
+  demandParam(memory.byteOffset % size === 0, name, `bytes at a multiple of ${size}`, memory.byteOffset);
+  const length = Math.floor(memory.length / size);
+  return length === 0 ? newArray(dtype, 0) : arrayOver(dtype, memory.buffer, memory.byteOffset, length);
 }
 
 /** The sizes of an M-RoPE. */

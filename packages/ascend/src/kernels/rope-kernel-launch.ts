@@ -5,7 +5,7 @@
  * @see InfiniTensor/InfiniCore@9f0ae734 src/infiniop/ops/rope/ascend/rope_ascend_kernel.cpp
  */
 import { type Dtype, type HostArray, RopewalkError, sizeBytes } from 'ropewalk';
-import { refuse } from 'ropewalk/backend';
+import { newArray, refuse } from 'ropewalk/backend';
 import { arrayOver, checkInteger } from 'ropewalk/internal';
 import type { KernelRun } from '../trace.js';
 import { runRopeKernel } from './run.js';
@@ -101,5 +101,6 @@ export function rope_kernel_launch(
 function typed({ buffer, byteOffset, byteLength }: ArrayBufferView, dtype: Dtype, name: string): HostArray {
   const size = sizeBytes(dtype);
   if (byteOffset % size !== 0) refuse('RANGE', `aicore: ${name}`, `an address of ${size} bytes each`, byteOffset);
-  return arrayOver(dtype, buffer, byteOffset, Math.floor(byteLength / size));
+  const length = Math.floor(byteLength / size);
+  return length === 0 ? newArray(dtype, 0) : arrayOver(dtype, buffer, byteOffset, length); // freed memory has no bytes
 }
