@@ -34,7 +34,7 @@ import { complaint, hostileCalls, misspeltCalls } from './support/hostile.js';
 import { noOnnxruntime } from './support/onnxruntime.js';
 import { tinyModel } from './support/tiny-model.js';
 
-const { cann, ggml, gguf, huggingface, infiniop, llaisys, onnx } = dialects;
+const { cann, ggml, gguf, huggingface, infiniop, infiniop2025, llaisys, onnx } = dialects;
 
 /** This type is declared here, because TypeScript's ES2022 has no resizable buffers. */
 type Resizable = ArrayBuffer & { resize(byteLength: number): void };
@@ -541,8 +541,10 @@ const sizes = () => ({
 });
 const mropeDesc = () => infiniop.infiniopCreateMRoPEDescriptor(rw, mropeDescs(), sizes()).descriptor!;
 const INFINIOP: Rows = {
-  infiniopCreateHandle: () => [rw, infiniop.INFINI_DEVICE.CPU],
+  infiniopCreateHandle: () => [rw, infiniop.INFINI_DEVICE.CPU, 0],
+  infiniopDestroyHandle: () => [rw],
   infiniopCreateTensorDescriptor: () => [2, [2, 2], [2, 1], 13],
+  infiniopDestroyTensorDescriptor: () => [desc(13, 2)],
   infiniopCreateRoPEDescriptor: () => [rw, ...ropeDescs(), 0],
   infiniopGetRoPEWorkspaceSize: () => [ropeDesc()],
   infiniopRoPE: () => [ropeDesc(), null, 0, floats(8), floats(8), new BigInt64Array(2), floats(8), floats(8), null],
@@ -561,6 +563,27 @@ const INFINIOP: Rows = {
     },
   ],
   infiniopDestroyMRoPEDescriptor: () => [mropeDesc()],
+};
+const handle2025 = () => infiniop2025.infiniopCreateHandle(rw, 0, 0).handle!;
+const ropeDesc2025 = () => infiniop2025.infiniopCreateRopeDescriptor(handle2025(), ...ropeDescs(), 0).descriptor!;
+const INFINIOP_2025: Rows = {
+  infiniopCreateHandle: () => [rw, 0, 0],
+  infiniopDestroyHandle: () => [handle2025()],
+  infiniopCreateTensorDescriptor: () => [0, 0, 13, 2, [2, 2], [2, 1]],
+  infiniopDestroyTensorDescriptor: () => [desc(13, 2)],
+  infiniopCreateRopeDescriptor: () => [handle2025(), ...ropeDescs(), 0],
+  infiniopGetRopeWorkspaceSize: () => [ropeDesc2025()],
+  infiniopRope: () => [ropeDesc2025(), null, 0, floats(8), floats(8), new BigInt64Array(2), floats(8), floats(8), null],
+  infiniopDestroyRopeDescriptor: () => [ropeDesc2025()],
+};
+const onDevice = () => dialects.acl.aclrtMalloc(8, 0).memory!;
+const ACL: Rows = {
+  aclrtMalloc: () => [8, 0],
+  aclrtFree: () => [onDevice()],
+  aclrtMemcpy: () => [onDevice(), 8, floats(2), 8, 1],
+  aclrtCreateStream: () => [],
+  aclrtSynchronizeStream: () => [dialects.acl.aclrtCreateStream().stream],
+  aclrtDestroyStream: () => [dialects.acl.aclrtCreateStream().stream],
 };
 const HUGGINGFACE: Rows = {
   ropeFromConfig: () => [
@@ -900,6 +923,10 @@ const AICORE: Rows = {
   GlobalTensor: () => ['x', allocation, 'f32', 0, 0, 8],
   firstLanes: () => [aicore.EVEN_LANES, 4],
   openAscendModel: () => [{ kernel: 'fast', machine: machine() }],
+  rope_kernel_launch: () => [
+    ...[floats(8), floats(8), Int32Array.of(0, 1), floats(8), floats(8)],
+    ...[2, 1, 4, 13, 5, 4, 4, 4, 4, null],
+  ],
   runRopeKernel: () => [
     {
       kernel: 'correct',
@@ -1096,12 +1123,14 @@ const ENTRIES: Readonly<Record<string, { readonly rows: Rows; readonly module: o
     module: reference,
   },
   '@ropewalk/dialects': { rows: CONVERT, module: dialects },
+  '@ropewalk/dialects, acl': { rows: ACL, module: dialects.acl },
   '@ropewalk/dialects, ggml': { rows: GGML, module: ggml },
   '@ropewalk/dialects, cann': { rows: CANN, module: cann },
   '@ropewalk/dialects, flashAttn': { rows: FLASH_ATTN, module: dialects.flashAttn },
   '@ropewalk/dialects, onnx': { rows: ONNX, module: onnx },
   '@ropewalk/dialects, llaisys': { rows: LLAISYS, module: llaisys },
   '@ropewalk/dialects, infiniop': { rows: INFINIOP, module: infiniop },
+  '@ropewalk/dialects, infiniop2025': { rows: INFINIOP_2025, module: infiniop2025 },
   '@ropewalk/dialects, huggingface': { rows: HUGGINGFACE, module: huggingface },
   '@ropewalk/dialects, gguf': { rows: GGUF, module: gguf },
   '@ropewalk/formats': { rows: { ...FORMATS, ...NPZ }, module: formats },

@@ -14,6 +14,7 @@ export type { RopeArgs } from './kernels/args.js';
 export type { KernelDeclaration, RowFacts } from './kernels/declaration.js';
 export { ROPE_KERNELS } from './kernels/index.js';
 export type { OperatorCall } from './kernels/operators.js';
+export { type RopeLaunch, rope_kernel_launch } from './kernels/rope-kernel-launch.js';
 export { runRopeKernel } from './kernels/run.js';
 export { type LaunchOptions, launchKernel } from './launch.js';
 export {

@@ -5,6 +5,7 @@
  * @module @ropewalk/dialects
  */
 
+export * as acl from './acl.js';
 export * as cann from './cann/index.js';
 export type { RopeComparison } from './convert/compare.js';
 export type { ComparedSide, ModelComparison } from './convert/compare-models.js';
@@ -20,6 +21,7 @@ export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
 export * as infiniop from './infiniop.js';
+export * as infiniop2025 from './infiniop-2025.js';
 export * as llaisys from './llaisys.js';
 export type { LayerRope, ModelRope } from './model-rope.js';
 export { groupLayers, type LayerGroup } from './model-rope.js';

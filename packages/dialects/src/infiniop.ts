@@ -10,9 +10,10 @@
  */
 
 import type { Dtype, ErrorCode, HostArray, RopeTable, Runner } from 'ropewalk';
-import { bindRope, bindRopeParts, planRopeWithTable, RopewalkError, Tensor, tensorFrom } from 'ropewalk';
-import { hostOf, refuse, walk } from 'ropewalk/backend';
+import { bindRope, bindRopeParts, planRopeWithTable, RopewalkError, sizeBytes, Tensor, tensorFrom } from 'ropewalk';
+import { hostOf, newArray, refuse, walk } from 'ropewalk/backend';
 import {
+  arrayOver,
   checkRunner,
   isDtype,
   type OptionNames,
@@ -91,7 +92,7 @@ export interface InfiniResult {
   readonly error?: RopewalkError;
 }
 
-/** Stands for a C pointer: a typed array, or a tensor, which points at its first element. */
+/** Stands for a C pointer: a typed array, bytes of any dtype, or a tensor, which points at its first element. */
 export type InfiniMemory = HostArray | Tensor;
 
 /**
@@ -131,6 +132,19 @@ const MADE = /* @__PURE__ */ new WeakSet<object>();
 function made<T extends object>(descriptor: T): T {
   MADE.add(descriptor);
   return descriptor;
+}
+
+/**
+ * `infiniopDestroyTensorDescriptor(desc)`: a later create function gives BAD_PARAM for it. Descriptors made from it
+ * stay as they are, as in upstream.
+ *
+ * @param desc - a live tensor descriptor
+ */
+export function infiniopDestroyTensorDescriptor(desc: InfiniTensorDescriptor): InfiniResult {
+  return resultOf(() => {
+    demandDescriptor(desc, 'desc');
+    MADE.delete(desc);
+  });
 }
 
 /** As in upstream, a dimension of 0 gives strides of 0. */
@@ -219,11 +233,13 @@ function resultOf<T>(work: () => T): InfiniResult & Partial<T> {
  *
  * @param runner - runs the plans
  * @param device - one of {@link INFINI_DEVICE}
- * @returns the runner as the handle, or DEVICE_TYPE_NOT_SUPPORTED
+ * @param device_id - the number of the card, which only has to be one
+ * @returns the runner as the handle; DEVICE_TYPE_NOT_SUPPORTED, or BAD_PARAM for the number
  */
 export function infiniopCreateHandle(
   runner: Runner,
   device: number = INFINI_DEVICE.CPU,
+  device_id = 0,
 ): InfiniResult & { readonly handle?: Runner } {
   return resultOf(() => {
     checkRunner(runner, 'infiniop: runner');
@@ -231,8 +247,14 @@ export function infiniopCreateHandle(
     const devices = runner.name === 'ascend-model' ? [INFINI_DEVICE.CPU, INFINI_DEVICE.ASCEND] : [INFINI_DEVICE.CPU];
     const expected = `a device of ${runner.name}, ${devices.map(deviceName).join(' or ')}`;
     demandDevice(devices.includes(device), 'device', expected, deviceName(device));
+    demandParam(Number.isSafeInteger(device_id) && device_id >= 0, 'device_id', 'an integer >= 0', device_id);
     return { handle: runner };
   });
+}
+
+/** `infiniopDestroyHandle(handle)`: the runner is the caller's, and stays open. */
+export function infiniopDestroyHandle(handle: Runner): InfiniResult {
+  return resultOf(() => checkRunner(handle, 'infiniop: handle'));
 }
 
 /** Gives a device its name: `ASCEND (3)`. */
@@ -407,7 +429,7 @@ function checkAlive(desc: Destroyable): void {
 /** Lays a tensor with the shape and strides of a descriptor over memory. */
 function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string): Tensor {
   const dtype = DTYPE_OF.get(desc.dtype)!;
-  const whole = Tensor.isTensor(memory) ? memory : tensorFrom(memory, { dtype });
+  const whole = Tensor.isTensor(memory) ? memory : tensorFrom(typed(memory, dtype, name), { dtype });
   demandDtype(whole.dtype === dtype, name, `memory of ${dtype}`, whole.dtype);
   try {
     return new Tensor(whole.storage, { shape: desc.shape, strides: desc.strides, offset: whole.offset });
@@ -415,6 +437,15 @@ function over(desc: InfiniTensorDescriptor, memory: InfiniMemory, name: string):
     const { code, message } = error as RopewalkError;
     throw new Status(INFINI_STATUS_BAD_PARAM, code, message);
   }
+}
+
+/** Reads bytes as elements of a dtype; every other array is left as it is. */
+function typed(memory: HostArray, dtype: Dtype, name: string): HostArray {
+  if (!ArrayBuffer.isView(memory) || !(memory instanceof Uint8Array)) return memory;
+  const size = sizeBytes(dtype);
+  demandParam(memory.byteOffset % size === 0, name, `bytes at a multiple of ${size}`, memory.byteOffset);
+  const length = Math.floor(memory.length / size);
+  return length === 0 ? newArray(dtype, 0) : arrayOver(dtype, memory.buffer, memory.byteOffset, length);
 }
 
 /** The sizes of an M-RoPE. */

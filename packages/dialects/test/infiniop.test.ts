@@ -25,6 +25,11 @@ describe('devices', () => {
   test('a runner is of the CPU; ascend-model is of ASCEND too', async () => {
     const ascend = await openAscendModel();
     assert.equal(io.infiniopCreateHandle(rw).handle, rw);
+    assert.equal(io.infiniopCreateHandle(rw, io.INFINI_DEVICE.CPU, 1.5).status, io.INFINI_STATUS_BAD_PARAM);
+    assert.equal(io.infiniopDestroyHandle(rw).status, 0);
+    const tensor = desc([2]);
+    assert.equal(io.infiniopDestroyTensorDescriptor(tensor).status, 0);
+    assert.equal(io.infiniopDestroyTensorDescriptor(tensor).status, io.INFINI_STATUS_BAD_PARAM);
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.ASCEND).handle, ascend);
     assert.equal(io.infiniopCreateHandle(ascend, io.INFINI_DEVICE.CPU).handle, ascend);
     const { status, handle, error } = io.infiniopCreateHandle(rw, io.INFINI_DEVICE.ASCEND);
