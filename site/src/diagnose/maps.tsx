@@ -49,7 +49,10 @@ const decadesOf = (ratios: Float64Array): Float64Array =>
 /** The largest power of ten of a map of {@link decadesOf}, and the words at the ends of its scale. */
 function scaleOf(decades: Float64Array) {
   const limit = Math.max(DECADES, Math.ceil(largest(decades.map((one) => (Number.isFinite(one) ? one : 0))).most));
-  return { limit, ends: ['grey: within the tolerance', `${(10 ** limit).toLocaleString('en')} times the tolerance`] as const };
+  return {
+    limit,
+    ends: ['grey: within the tolerance', `${(10 ** limit).toLocaleString('en')} times the tolerance`] as const,
+  };
 }
 
 const tokens = ({ rows }: HeadMap, start: number) => ({
