@@ -46,7 +46,13 @@ const LANGUAGES: Readonly<Record<string, string>> = {
  */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   Start: ['readme', 'port-a-kernel', 'in-a-page', 'cli', 'site', 'glossary'],
-  Workflows: ['workflows/ggml-cann', 'workflows/llaisys', 'workflows/onnx', 'workflows/infiniop-ascend'],
+  Workflows: [
+    'workflows/ggml-cann',
+    'workflows/llaisys',
+    'workflows/onnx',
+    'workflows/infiniop-ascend',
+    'workflows/aclnn',
+  ],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
   Models: ['model', 'probe', 'to-gguf', 'convert', 'diff', 'passport', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],
