@@ -100,8 +100,8 @@ describe("README's commands", () => {
 /** Commands that need something of the reader: a kernel's dumps and outputs, graphs of another program, or a GPU. */
 const OWN =
   /^(cc .*(dump|use|rope)\.c|ropewalk (diagnose|verify|inspect (llama|gptj|wrong)\.onnx)( |$)|ropewalk check .*--provider cuda)/;
-/** This page has every file that its commands need. */
-const WHOLE = join('docs', 'port-a-kernel.md');
+/** These pages have every file that their commands need. */
+const WHOLE = /^docs[\\/](port-a-kernel\.md$|workflows[\\/])/;
 const noNumpy = spawnSync('python3', ['-c', 'import numpy']).status !== 0 && 'Python with numpy is not installed';
 const noCompiler = spawnSync('c++', ['--version']).status !== 0 && 'there is no C++ compiler';
 /** Returns the reason why a command cannot run here, or false. */
@@ -123,7 +123,7 @@ describe('commands in the documentation, in the order of their page', () => {
       const written = files;
       files = [];
       for (const [, command, output] of code.matchAll(/^\$ (.*)\n((?:(?!\$ ).*\n)*)/gm)) {
-        if (page !== WHOLE && OWN.test(command!)) continue;
+        if (!WHOLE.test(page) && OWN.test(command!)) continue;
         test(`${title}: ${command}`, { skip: lacks(command!) }, () => {
           if (mkdirSync(own, { recursive: true })) symlinkSync(join(folder, 'node_modules'), join(own, 'node_modules'));
           for (const [name, text] of written) writeFileSync(join(own, name), text);

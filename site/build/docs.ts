@@ -46,6 +46,13 @@ const LANGUAGES: Readonly<Record<string, string>> = {
  */
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   Start: ['readme', 'port-a-kernel', 'in-a-page', 'cli', 'site', 'glossary'],
+  Workflows: [
+    'workflows/ggml-cann',
+    'workflows/llaisys',
+    'workflows/onnx',
+    'workflows/infiniop-ascend',
+    'workflows/aclnn',
+  ],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
   Models: ['model', 'probe', 'to-gguf', 'convert', 'diff', 'passport', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],
@@ -84,7 +91,9 @@ function sources(): Source[] {
       name.toLowerCase(),
     ]),
     ...markdownIn('docs').map((file): [string, string] => [file, file.slice('docs/'.length, -3)]),
-    ...markdownIn('docs/dialects').map((file): [string, string] => [file, file.slice('docs/'.length, -3)]),
+    ...['docs/dialects', 'docs/workflows']
+      .flatMap(markdownIn)
+      .map((file): [string, string] => [file, file.slice('docs/'.length, -3)]),
     ...readdirSync(join(ROOT, 'packages')).map((name): [string, string] => [
       `packages/${name}/README.md`,
       `packages/${name}`,
