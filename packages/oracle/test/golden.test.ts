@@ -994,6 +994,13 @@ describe('other operators in a dialect', () => {
     const { cases, left } = chooseDialect('llaisys', {}, nine);
     assert.deepEqual(new Set(cases.map(({ op }) => op)), new Set(nine));
     assert.ok(left.some(({ reason }) => reason === "LLAISYS' swiglu has no limit"));
+    const withNan = cases.filter(({ id }) => id.startsWith('argmax-nan')).map((one) => one.make() as GoldenQuestion);
+    for (const { inputs } of withNan)
+      assert.ok(
+        (inputs.get('values')!.readNumbers() as Float64Array).some(Number.isNaN),
+        'a kernel that skips NaN fails',
+      );
+    assert.ok(withNan.length > 0);
     const runner = referenceRunner();
     const calls: Record<string, (t: Record<string, Tensor>, q: GoldenQuestion) => void> = {
       add: (t) => llaisys.add(runner, t.c!, t.a!, t.b!),

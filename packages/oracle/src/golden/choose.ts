@@ -303,7 +303,7 @@ function whyNotLlaisys({ op, attributes, inputs }: GoldenQuestion): string | und
 
 /**
  * Returns a case in LLAISYS' ranks: rows of more dimensions become rows of one, of batches the first is taken, and of
- * the rows of argmax the last.
+ * the rows of argmax the last with a NaN, or the last.
  */
 function inLlaisysRanks(question: GoldenQuestion): GoldenQuestion {
   const shapeOf = (name: string, shape: readonly number[]): readonly number[] => {
@@ -318,7 +318,9 @@ function inLlaisysRanks(question: GoldenQuestion): GoldenQuestion {
       const shape = shapeOf(name, tensor.shape);
       if (shape === tensor.shape) return [name, tensor];
       const values = tensor.readNumbers() as Float64Array;
-      const first = question.op === 'argmax' ? values.length - shape[0]! : 0;
+      const size = shape.at(-1)!;
+      const last = (values.findLastIndex(Number.isNaN) + 1 || values.length) - 1;
+      const first = question.op === 'argmax' ? last - (last % size) : 0;
       return [name, hostTensor(tensor.dtype as FloatDtype, shape, (n) => values[first + n]!)];
     }),
   );
