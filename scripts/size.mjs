@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 5_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_290,
+  cli: 8_300,
   devices: 2_080,
   diagnose: 10_610,
   dialects: 9_000,

@@ -58,6 +58,14 @@ const LANGUAGES = {
     options: '--arithmetic native',
     untried: 'Not compiled by us with CANN: our tests compile it with stub headers and run it with stub operators.',
   },
+  infiniop: {
+    file: 'rope_infiniop.cpp',
+    what: "C++ with InfiniCore's infiniopRoPE, on any device",
+    build:
+      'c++ -std=c++17 -O2 FILE -o BASE -I $INFINI_ROOT/include -L $INFINI_ROOT/lib -linfiniop -linfinirt -Wl,-rpath,$INFINI_ROOT/lib',
+    run: './BASE cpu',
+    options: '--arithmetic native',
+  },
   numpy: { file: 'rope_numpy.py', plain: 'plain_numpy.py', what: 'Python with numpy', run: 'python3 FILE' },
   torch: {
     file: 'rope_torch.py',

@@ -372,7 +372,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
   program
     .command('harness')
     .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
-    .argument('[language]', 'c, cuda, ggml, aclnn, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js')
+    .argument(
+      '[language]',
+      'c, cuda, ggml, aclnn, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
+    )
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')
     .option('--force', 'replace the file if it exists')

@@ -179,6 +179,21 @@ describe('with a device that is not here', () => {
       );
   });
 
+  test('infiniop: by a stub of InfiniCore', { skip: cxx }, async () => {
+    await ropewalk('harness', 'infiniop', '-o', 'rope_infiniop.cpp');
+    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'infiniop'), 'rope_infiniop.cpp', '-o', 'rope_infiniop');
+    assertRopes(
+      await verified('./rope_infiniop cpu', '--arithmetic', 'native'),
+      noCache,
+      'InfiniOp has no interleaved-to-half',
+      'InfiniOp refuses these arguments: status 10',
+    );
+    for (const device of ['ascend:0', 'abacus']) {
+      const none = await ropewalk('verify', 'golden', '--program', `./rope_infiniop ${device}`, '--case', 'gpt-j');
+      assert.match(none.stdout, /skipped +InfiniCore has no such device here/);
+    }
+  });
+
   test('triton: its kernel on the CPU, by a stub of Triton', { skip: without('torch') }, async () => {
     const written = await ropewalk('harness', 'triton', '-o', 'rope_triton.py');
     assert.match(written.stdout, /--program "python3 rope_triton\.py cuda:0"$/m);
