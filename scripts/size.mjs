@@ -13,7 +13,7 @@ const BUDGETS = {
   bench: 2_450,
   checkpoint: 1_900,
   cli: 8_300,
-  devices: 2_080,
+  devices: 2_090,
   diagnose: 10_590,
   dialects: 9_000,
   formats: 3_250,
