@@ -130,7 +130,7 @@ describe('check', () => {
     [
       'an unknown backend',
       ['check', '--backend', 'tpu'],
-      /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, reference, onnxruntime, ascend-model, cann-2024, got "tpu"/,
+      /^ropewalk: check: --backend: expected auto or one of cpu, webgpu, reference, onnxruntime, ascend-model, cann-2024, infiniop-ascend-2025, got "tpu"/,
     ],
     ['a misspelt value', ['vectors', 'x', '--dialect', 'ggm'], /--dialect: .*, got "ggm"\. Did you mean ggml\?$/m],
     ['a misspelt device', ['export', 'models/marline', '--for', 'ort-qn'], /"ort-qn"\. Did you mean ort-qnn\?$/m],

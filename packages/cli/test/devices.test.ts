@@ -232,7 +232,7 @@ describe('devices', () => {
       'ROPE(type=f16,ne_a=[80,16,2,1],n_dims=40,mode=24,n_ctx=512,fs=1,ef=0,af=1,ff=0,sections=[20,20,0,0],v=0)';
     const { status, stdout, stderr } = await ropewalkIn(ROOT, 'devices', '--model', line);
     assert.equal(status, 0, stderr);
-    for (const { name } of DEVICES) assert.match(stdout, new RegExp(`^  ${name} +f16 +(runs|no)`, 'm'));
+    for (const { name } of DEVICES) assert.match(stdout, new RegExp(`^  ${name} +f16 +(runs|wrong|no)`, 'm'));
     assert.match(stdout, /^ {2}ggml-cann +f16 +runs +1 call/m);
     assert.match(stdout, /^ {2}ggml-cann-2024 .*; x is F32 \(here dtype f16\)$/m);
   });
@@ -268,6 +268,16 @@ describe('devices', () => {
     const { status, stderr } = await ropewalkIn(ROOT, 'check', '--backend', 'aclnn-a2');
     assert.equal(status, 2);
     assert.match(stderr, /--backend: aclnn-a2 has rules only.* ropewalk devices aclnn-a2\./);
+  });
+
+  test('infiniop-ascend-2025 computes: the documented kernel writes batch 0 only', async () => {
+    const { status, stdout } = await ropewalkIn(
+      ...([ROOT, 'check', '--backend', 'infiniop-ascend-2025', '--filter', 'infiniop'] as const),
+    );
+    assert.equal(status, 1);
+    assert.match(stdout, /27 OK, 2 FAIL, 16 not supported/);
+    const failed = [...stdout.matchAll(/vector=infiniop\/(\w+),.*\[RoPE\]/g)].map(([, id]) => id);
+    assert.deepEqual(failed, ['u7_f32_j', 'pos2d_f32_j']);
   });
 
   test('another name is refused', async () => {

@@ -4,7 +4,7 @@ import { CANN_2024 } from './cann-2024/profile.js';
 import type { DeviceProfile } from './profile.js';
 import { ACLNN_310P, ACLNN_950, ACLNN_A2 } from './profiles/aclnn.js';
 import { GGML_CANN, GGML_CANN_310P, GGML_CANN_2024 } from './profiles/ggml-cann.js';
-import { INFINIOP_ASCEND } from './profiles/infiniop.js';
+import { INFINIOP_ASCEND, INFINIOP_ASCEND_2025 } from './profiles/infiniop.js';
 import { ORT_CANN, ORT_COREML, ORT_QNN, ORT_WEBGPU, ORT_WEBNN } from './profiles/onnxruntime.js';
 
 /** Every profile. */
@@ -16,6 +16,7 @@ export const DEVICES: readonly DeviceProfile[] = /* @__PURE__ */ Object.freeze([
   ACLNN_A2,
   ACLNN_310P,
   ACLNN_950,
+  INFINIOP_ASCEND_2025,
   INFINIOP_ASCEND,
   ORT_CANN,
   ORT_QNN,
