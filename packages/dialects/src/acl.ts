@@ -54,10 +54,10 @@ function failed(status: number, where: string, expected: string, got: unknown): 
  * @param _policy - unused
  * @returns the memory, of zeros
  */
-export function aclrtMalloc(size: number, _policy: number): AclResult & { readonly memory?: Uint8Array<ArrayBuffer> } {
+export function aclrtMalloc(size: number, _policy: number): AclResult & { readonly memory?: Uint8Array } {
   if (!Number.isSafeInteger(size) || size <= 0) return failed(ACL_ERROR_INVALID_PARAM, 'size', 'an integer > 0', size);
   try {
-    const memory = newArray('u8', size) as Uint8Array<ArrayBuffer>;
+    const memory = newArray('u8', size) as Uint8Array;
     DEVICE_MEMORY.add(memory);
     return { ...SUCCESS, memory };
   } catch (error) {
@@ -70,9 +70,10 @@ export function aclrtMalloc(size: number, _policy: number): AclResult & { readon
  *
  * @param devPtr - from {@link aclrtMalloc}
  */
-export function aclrtFree(devPtr: Uint8Array<ArrayBuffer>): AclResult {
+export function aclrtFree(devPtr: Uint8Array): AclResult {
   if (!DEVICE_MEMORY.delete(devPtr)) return failed(ACL_ERROR_INVALID_PARAM, 'devPtr', 'memory of aclrtMalloc', devPtr);
-  structuredClone(devPtr.buffer, { transfer: [devPtr.buffer] });
+  const { buffer } = devPtr as Uint8Array<ArrayBuffer>;
+  structuredClone(buffer, { transfer: [buffer] });
   return SUCCESS;
 }
 
