@@ -209,6 +209,15 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const bytes = readFileSync(await saved.path());
     const { data } = tables.find(({ name }) => name === 'cos_table')!;
     assert.ok(bytes.subarray(-data.byteLength).equals(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)));
+    await page.getByText('The matrix by which a head is multiplied').click();
+    await page.getByRole('img', { name: 'The matrix of position 1, 128 × 128: y = R·x' }).waitFor();
+    await page.getByLabel('Position', { exact: true }).fill('3');
+    await page.getByLabel('Position', { exact: true }).blur();
+    const matrix = page.getByRole('img', { name: 'The matrix of position 3, 128 × 128: y = R·x' });
+    await matrix.focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
+    await page.getByText(`R[0, 0] = ${Number(Math.cos(3).toPrecision(7))}`).waitFor();
     await page.getByLabel(/published models/).selectOption('Qwen/Qwen3-VL-32B-Instruct');
     await page.getByRole('radio', { name: 'mlx cannot' }).check();
     await page.getByText('Multiply by your own cos and sin arrays').waitFor();

@@ -2,13 +2,11 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Conversion, convertRope, modelTypeOf, specToJson } from '@ropewalk/dialects';
-import { peerOf } from '@ropewalk/dialects/internal';
+import { peerOf, rotationMatrix } from '@ropewalk/dialects/internal';
 import { writeNpy } from '@ropewalk/formats';
 import { makeFolder, refuseSystem, replaceFile } from '@ropewalk/formats/internal/node';
-import { bindRope, planRope, type RopeSpec, tensorFrom } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { ranges } from 'ropewalk/internal';
-import { referenceRunner } from 'ropewalk/reference';
 import { checkFolderName, Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
 import { type GivenRope, readRope } from './rope-source.js';
@@ -94,20 +92,6 @@ async function showMatrix(from: string, options: ConvertCommandOptions): Promise
     ],
   });
   return EXIT.ok;
-}
-
-/** Rotates the unit vectors: column i is what becomes of unit vector i. */
-function rotationMatrix(spec: RopeSpec, position: number, direction: 'forward' | 'backward'): number[][] {
-  const { headDim, axes } = spec;
-  const positions = axes ? axes.sections.map(() => position) : [position];
-  const plan = planRope({ ...spec, positions, seqLen: 1, direction, tableDtype: 'f64' });
-  const units = new Float64Array(headDim ** 2);
-  for (let i = 0; i < headDim; i++) units[i * headDim + i] = 1;
-  const x = tensorFrom(units, { shape: [1, 1, headDim, headDim] });
-  referenceRunner().run(bindRope(plan, x, x));
-  return Array.from({ length: headDim }, (_row, i) =>
-    Array.from({ length: headDim }, (_column, j) => units[j * headDim + i]! + 0),
-  );
 }
 
 function notesOf({ notes, others, direction }: GivenRope): string[] {

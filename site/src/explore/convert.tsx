@@ -6,6 +6,7 @@ import type { RopeSpec } from 'ropewalk';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Code, download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
+import { HeatMap } from '../shared/heat-map.js';
 import type { Read } from './model.js';
 import { type Call, Count } from './parts.js';
 import type { Converted } from './rope.worker.js';
@@ -66,6 +67,57 @@ function Words({ conversion }: { readonly conversion: Conversion }) {
   );
 }
 
+/** A head with more dimensions has a matrix too large to look at. */
+const MAX_MATRIX = 256;
+
+/** The matrix R of a position: y = R·x. */
+function Matrix({ spec, call }: { readonly spec: RopeSpec; readonly call: Call }) {
+  const [position, setPosition] = useAddressNumber('at', 1, { min: 0, max: 2 ** 31 - 1 });
+  const [values, setValues] = useState<Float64Array>();
+  const [error, setError] = useState<unknown>();
+  const { headDim } = spec;
+  useEffect(() => {
+    let current = true;
+    setError(undefined);
+    call((ropes) => ropes.matrix(spec, position)).then(
+      (result) => current && setValues(result),
+      (failure) => current && setError(failure),
+    );
+    return () => {
+      current = false;
+    };
+  }, [spec, position]);
+  const axis = (name: string) => ({ name, first: '0', last: `${headDim - 1}` });
+  return (
+    <>
+      <div class="fields">
+        <Count
+          label="Position"
+          value={position}
+          min={0}
+          max={2 ** 31 - 1}
+          onChange={(value) => value !== undefined && setPosition(value)}
+        />
+      </div>
+      <Failure error={error} next="Choose another position." />
+      {values?.length === headDim ** 2 && (
+        <HeatMap
+          values={values}
+          rows={headDim}
+          columns={headDim}
+          scale="signed"
+          limit={1}
+          x={axis('dimension of x')}
+          y={axis('of y')}
+          ends={['−1', '+1']}
+          label={`The matrix of position ${position}, ${headDim} × ${headDim}: y = R·x`}
+          wordsOf={(row, column, value) => `R[${row}, ${column}] = ${Number(value.toPrecision(7))}`}
+        />
+      )}
+    </>
+  );
+}
+
 /**
  * The tab Convert.
  *
@@ -83,6 +135,7 @@ export function Convert(props: {
   const [rows, setRows] = useAddressNumber('rows', 0, { min: 0, max: MAX_ROWS });
   const [converted, setConverted] = useState<readonly Converted[]>();
   const [error, setError] = useState<unknown>();
+  const [open, setOpen] = useState(false);
   useEffect(() => {
     let current = true;
     setError(undefined);
@@ -139,6 +192,12 @@ export function Convert(props: {
                 />
               </div>
             </details>
+            {spec.headDim <= MAX_MATRIX && (
+              <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+                <summary>The matrix by which a head is multiplied</summary>
+                {open && <Matrix spec={spec} call={call} />}
+              </details>
+            )}
           </section>
         </div>
       )}

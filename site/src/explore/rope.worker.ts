@@ -11,6 +11,7 @@ import {
   type ModelRope,
   PEERS,
 } from '@ropewalk/dialects';
+import { rotationMatrix } from '@ropewalk/dialects/internal';
 import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
 import {
   type AnglePrecision,
@@ -229,6 +230,11 @@ const worker = {
         return { peer: name, about, refusal: error.message };
       }
     });
+  },
+
+  /** The matrix by which a head is multiplied at a position, row by row. */
+  matrix(spec: RopeSpec, position: number): Float64Array {
+    return Float64Array.from(rotationMatrix(spec, position, 'forward').flat());
   },
 
   /** Builds the ONNX model of a RoPE. */
