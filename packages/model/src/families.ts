@@ -283,11 +283,14 @@ const DEEPSEEK: Family = {
   reads: ['n_routed_experts'],
   names: { ...QWEN_EXPERTS, ...SHARED_EXPERTS },
 };
-const DEEPSEEK_V3: Family = {
-  ...DEEPSEEK,
-  maxContext: 4096,
-  experts: { gate: 'sigmoid', normalize: true, shared: 'plain', choiceBias: 'always', deepseek: true },
-};
+const DEEPSEEK_V3_EXPERTS = {
+  gate: 'sigmoid',
+  normalize: true,
+  shared: 'plain',
+  choiceBias: 'always',
+  deepseek: true,
+} as const;
+const DEEPSEEK_V3: Family = { ...DEEPSEEK, maxContext: 4096, experts: DEEPSEEK_V3_EXPERTS };
 const GLM4_MOE: Family = {
   ...DEEPSEEK_V3,
   gguf: 'glm4moe',
@@ -844,11 +847,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     qkNorm: 'head',
     biases: LLAMA_BIASES,
     experts: {
-      gate: 'sigmoid',
-      normalize: true,
-      shared: 'plain',
-      choiceBias: 'always',
-      deepseek: true,
+      ...DEEPSEEK_V3_EXPERTS,
       fields: { shared: 'num_shared_experts', scale: 'router_scaling_factor' },
       ggufDense: 'without-router',
       ggufShared: 'width',
@@ -964,11 +963,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     gguf: 'nemotron_h_moe',
     biases: { ...NEMOTRON_H.biases, mlp: undefined },
     experts: {
-      gate: 'sigmoid',
-      normalize: true,
-      shared: 'plain',
-      choiceBias: 'always',
-      deepseek: true,
+      ...DEEPSEEK_V3_EXPERTS,
       fields: { sharedWidth: 'moe_shared_expert_intermediate_size' },
       ggufDense: 'without-router',
       ggufShared: 'width',

@@ -35,6 +35,19 @@ after(() => {
   for (const rw of cpus) rw.dispose();
 });
 
+/** Runs six tokens at once and in pieces, with a state [4, 16, 10] that a fresh sequence does not read. */
+function sameInPieces(run: (from: number, to: number, state: Tensor<'f32'>, fresh: boolean) => Tensor): void {
+  const whole = run(0, 6, zeros('f32', [4, 16, 10]), true);
+  const state = tensorFrom(new Float32Array(640).fill(9), { shape: [4, 16, 10] }) as Tensor<'f32'>;
+  for (const [from, to] of [
+    [0, 1],
+    [1, 1],
+    [1, 4],
+    [4, 6],
+  ] as const)
+    assert.deepEqual(floats(run(from, to, state, from === 0)), floats(whole.slice(0, from, to)));
+}
+
 const DENSE_ALL = Array.from({ length: 6 }, () => DENSE);
 const convs: fc.Arbitrary<ConvDraw> = fc.record({
   tokens: size(0, 7),
@@ -160,15 +173,7 @@ describe('gated_delta', () => {
         const gates = { decay: decays!, beta: betas!, rate: rate!, bias: bias! };
         return rw.gatedDelta(qs!, ks!, vs!, gates, state, { eps: 1e-6, fresh });
       };
-      const whole = run(0, 6, zeros('f32', [4, 16, 10]), true);
-      const state = tensorFrom(new Float32Array(640).fill(9), { shape: [4, 16, 10] });
-      for (const [from, to] of [
-        [0, 1],
-        [1, 1],
-        [1, 4],
-        [4, 6],
-      ] as const)
-        assert.deepEqual(floats(run(from, to, state as Tensor<'f32'>, from === 0)), floats(whole.slice(0, from, to)));
+      sameInPieces(run);
     }
   });
 });
@@ -259,15 +264,7 @@ describe('ssm_scan', () => {
         const [xs, bs, cs, dts] = [x!, b!, c!, dt!].map((one) => one.slice(0, from, to));
         return rw.ssmScan(xs!, bs!, cs!, { dt: dts!, rate: rate!, bias: bias! }, state, { skip: skip!, fresh });
       };
-      const whole = run(0, 6, zeros('f32', [4, 16, 10]), true);
-      const state = tensorFrom(new Float32Array(640).fill(9), { shape: [4, 16, 10] });
-      for (const [from, to] of [
-        [0, 1],
-        [1, 1],
-        [1, 4],
-        [4, 6],
-      ] as const)
-        assert.deepEqual(floats(run(from, to, state as Tensor<'f32'>, from === 0)), floats(whole.slice(0, from, to)));
+      sameInPieces(run);
     }
   });
 });

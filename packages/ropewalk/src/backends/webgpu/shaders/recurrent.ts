@@ -76,6 +76,22 @@ fn softplus(x: f32) -> f32 {
   return max(x, 0.0) + log_one_plus(exp_below_zero(-abs(x)));
 }`;
 
+/**
+ * The start of a kernel whose threads each compute one column of one head's state `[d, dv]`.
+ *
+ * @param group - the head of what several heads share, by the head h
+ */
+const columnOf = (group: string, fresh: boolean): string => /* wgsl */ `
+  let unit = ${UNIT};
+  if (unit >= params.heads * params.dv) { return; }
+  let h = unit / params.dv;
+  let column = unit % params.dv;
+  let group = ${group};
+  let state = params.state + h * params.d * params.dv + column;
+  let rate = load_rate(params.rate + h * params.rateStep);
+  let bias = load_bias(params.bias + h * params.biasStep);
+  ${fresh ? 'for (var i = 0u; i < params.d; i++) { store_state(state + i * params.dv, 0.0); }' : ''}`;
+
 /** The parts of the text of the gated delta rule that vary. */
 interface DeltaVariant {
   readonly tiled: boolean;
@@ -114,15 +130,7 @@ ${SIGMOID}
 ${SOFTPLUS}
 
 ${MAIN} {
-  let unit = ${UNIT};
-  if (unit >= params.heads * params.dv) { return; }
-  let h = unit / params.dv;
-  let column = unit % params.dv;
-  let group = ${tiled ? 'h % params.keyHeads' : 'h / (params.heads / params.keyHeads)'};
-  let state = params.state + h * params.d * params.dv + column;
-  let rate = load_rate(params.rate + h * params.rateStep);
-  let bias = load_bias(params.bias + h * params.biasStep);
-  ${fresh ? 'for (var i = 0u; i < params.d; i++) { store_state(state + i * params.dv, 0.0); }' : ''}
+${columnOf(tiled ? 'h % params.keyHeads' : 'h / (params.heads / params.keyHeads)', fresh)}
   for (var t = 0u; t < params.tokens; t++) {
     let q = params.q + t * params.qRow + group * params.qHead;
     let k = params.k + t * params.kRow + group * params.kHead;
@@ -180,15 +188,7 @@ ${expText(1)}
 ${SOFTPLUS}
 
 ${MAIN} {
-  let unit = ${UNIT};
-  if (unit >= params.heads * params.dv) { return; }
-  let h = unit / params.dv;
-  let column = unit % params.dv;
-  let group = h / (params.heads / params.groups);
-  let state = params.state + h * params.d * params.dv + column;
-  let rate = load_rate(params.rate + h * params.rateStep);
-  let bias = load_bias(params.bias + h * params.biasStep);
-  ${fresh ? 'for (var i = 0u; i < params.d; i++) { store_state(state + i * params.dv, 0.0); }' : ''}
+${columnOf('h / (params.heads / params.groups)', fresh)}
   for (var t = 0u; t < params.tokens; t++) {
     let b = params.b + t * params.bRow + group * params.bGroup;
     let c = params.c + t * params.cRow + group * params.cGroup;
