@@ -1,4 +1,5 @@
 /** Counts the figures that pages show when the site is built, so that they are always current. @module */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MUTANTS } from '@ropewalk/diagnose';
 import { extendedCases, goldenOperatorSuite, goldenRopeSuite, publishedCases, vectorCases } from '@ropewalk/oracle';
@@ -9,7 +10,7 @@ const ID = 'virtual:figures';
 /** The suites whose results a peer's own program computed, as vectors/README.md says. */
 const BY_PEERS = new Set(['ggml', 'huggingface', 'onnx', 'onnx-contrib']);
 
-/** Provides `import { BY_FORMULAS, BY_PEERS, CASES, KNOWN_BUGS } from 'virtual:figures'`. */
+/** Provides `import { BY_FORMULAS, BY_PEERS, CASES, DEPENDENCIES, KNOWN_BUGS } from 'virtual:figures'`. */
 export function figures(): Plugin {
   return {
     name: 'ropewalk:figures',
@@ -21,10 +22,14 @@ export function figures(): Plugin {
       const own = [publishedCases(), extendedCases(), goldenRopeSuite(), goldenOperatorSuite()].flat();
       // ONNX Runtime has no CPU kernel of GemmaRotaryEmbedding.
       const byPeers = peers.filter(({ suite, label }) => BY_PEERS.has(suite) && !/gemma/i.test(label)).length;
+      const kernel = JSON.parse(
+        readFileSync(join(import.meta.dirname, '../../packages/ropewalk/package.json'), 'utf8'),
+      );
       const found = {
         BY_FORMULAS: peers.length - byPeers,
         BY_PEERS: byPeers,
         CASES: peers.length + own.length,
+        DEPENDENCIES: Object.keys(kernel.dependencies ?? {}).length,
         KNOWN_BUGS: MUTANTS.length,
       };
       return Object.entries(found)

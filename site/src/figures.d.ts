@@ -6,6 +6,8 @@ declare module 'virtual:figures' {
   export const BY_PEERS: number;
   /** The number of all test cases. */
   export const CASES: number;
+  /** The number of packages that the kernel package needs. */
+  export const DEPENDENCIES: number;
   /** The number of entries in the catalogue of wrong kernels. */
   export const KNOWN_BUGS: number;
 }

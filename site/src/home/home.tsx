@@ -1,7 +1,7 @@
 /** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
 import '../shell/shell.js';
 import './home.css';
-import { BY_FORMULAS, BY_PEERS, CASES, KNOWN_BUGS } from 'virtual:figures';
+import { BY_FORMULAS, BY_PEERS, CASES, DEPENDENCIES, KNOWN_BUGS } from 'virtual:figures';
 import { render } from 'preact';
 import { useAddressNumber } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
@@ -14,6 +14,7 @@ const LAST = 128;
 /** The pairs have different lengths, so that the dials look different. */
 const X = Float64Array.from({ length: HEAD_DIM }, (_, i) => Math.cos(2.4 * i + 0.5) * (1 - i / 40));
 
+const DIALECTS = ['ggml', 'GGUF', 'ONNX', 'HuggingFace', 'InfiniOp', 'LLAISYS', 'CANN', 'flash-attn'];
 const VERIFY = `npx ropewalk harness cuda -o my_rope.cu   # or c, torch, triton, ggml, aclnn …
 npx ropewalk diagnose --x x.npy --y y.npy --positions positions.npy --expect config.json`;
 const CONVERT = `npx ropewalk inspect model.gguf           # the RoPE that it really has
@@ -58,12 +59,16 @@ function Home() {
         </p>
       </section>
       <h2>Where to begin</h2>
+      <p>
+        Nothing is published yet: the commands and imports below need an{' '}
+        <a href={`${BASE}docs/readme/#install`}>install from a clone</a>.
+      </p>
       <div class="grid home-doors">
         <section class="card">
           <h2>You port a kernel</h2>
           <p>
             Test vectors that tell the dialects apart, a program to paste your kernel into, and a diagnosis that names
-            the bug. <a href={`${BASE}docs/readme/#install`}>How to install it</a>
+            the bug.
           </p>
           <Code text={VERIFY} label="Commands for kernel engineers" />
           <div class="actions">
@@ -111,8 +116,8 @@ function Home() {
           <dd>{CASES}</dd>
         </div>
         <div>
-          <dt>dialects: ggml, GGUF, ONNX, HuggingFace, InfiniOp, LLAISYS, CANN, flash-attn</dt>
-          <dd>8</dd>
+          <dt>dialects: {DIALECTS.join(', ')}</dt>
+          <dd>{DIALECTS.length}</dd>
         </div>
         <div>
           <dt>known wrong kernels that the diagnosis tells by name</dt>
@@ -120,7 +125,7 @@ function Home() {
         </div>
         <div>
           <dt>dependencies of the package with the operators</dt>
-          <dd>0</dd>
+          <dd>{DEPENDENCIES}</dd>
         </div>
       </dl>
     </>
