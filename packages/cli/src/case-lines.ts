@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import type { DeviceProfile } from '@ropewalk/devices';
 import type { PublishedLine } from '@ropewalk/devices/internal';
 import { type ConformanceCase, parseRopeLabel, publishedCases, ropeCase } from '@ropewalk/oracle';
-import { formatLabel, type LoggedCase, parseLabel, parseTestLog } from '@ropewalk/oracle/internal';
+import { formatLabel, forwardOrBack, type LoggedCase, parseLabel, parseTestLog } from '@ropewalk/oracle/internal';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { didYouMean, show } from 'ropewalk/internal';
@@ -87,18 +87,12 @@ export function leftLines(left: readonly LineLeft[]): string[] {
 /** Finds a line of any suite by its text; a ROPE(…) line that no suite has becomes a new case. */
 export function findCase(line: string, all: readonly ConformanceCase[], flag = '--case'): ConformanceCase {
   if (!line.includes('(')) refuseCase(line, all, flag);
-  const { name, values } = forwardOrBack(line);
+  const { name, values } = forwardOrBack(parseLabel(line));
   const label = formatLabel(name, Object.fromEntries(values));
   const known = all.find((one) => one.label === label);
   if (known) return known;
   if (name === 'ROPE' && !values.has('vector')) return ropeCase('pasted', parseRopeLabel({ name, values }));
   return refuseCase(line, all, flag);
-}
-
-/** Reads a label; `ROPE_BACK`, as test-backend-ops calls the backward rotation, is a ROPE with fwd=0. */
-export function forwardOrBack(line: string): ReturnType<typeof parseLabel> {
-  const { name, values } = parseLabel(line);
-  return name === 'ROPE_BACK' ? { name: 'ROPE', values: new Map([...values, ['fwd', '0']]) } : { name, values };
 }
 
 function refuseCase(line: string, all: readonly ConformanceCase[], flag: string): never {
@@ -119,11 +113,17 @@ export interface Asked {
 
 /** Gives a published case the positions and the factor of the device's own run, and the text that it printed. */
 export function asPublished(one: ConformanceCase, { published }: DeviceProfile): Asked {
-  const printed = one.suite === 'published' ? published?.[PUBLISHED.indexOf(one.label)] : undefined;
+  const printed = one.suite === 'published' ? published?.[numberOf(one.label)] : undefined;
   if (!printed) return { one, printed };
   const { positions: pos, firstFactor: ff0 } = printed;
   const at = ropeCase(one.suite, { ...parseRopeLabel(one.label), pos, ff0 });
   return { one: { ...at, label: one.label }, printed };
 }
 
-const PUBLISHED = /* @__PURE__ */ publishedCases().map(({ label }) => label);
+let labels: readonly string[] | undefined;
+
+/** The number of a published case. The cases are made once they are asked for. */
+function numberOf(label: string): number {
+  labels ??= publishedCases().map((one) => one.label);
+  return labels.indexOf(label);
+}

@@ -1,4 +1,5 @@
 /** `ropewalk devices NAME --cases`: the results of conformance cases on a device, with reasons. @module */
+import { existsSync } from 'node:fs';
 import type { DeviceProfile } from '@ropewalk/devices';
 import type { PublishedLine } from '@ropewalk/devices/internal';
 import { type CaseResult, type ConformanceCase, formatResult, runCases } from '@ropewalk/oracle';
@@ -49,7 +50,8 @@ async function chooseCases(
   if (suites.includes(wanted))
     return { asked: all.filter(({ suite }) => suite === wanted).map((one) => asPublished(one, device)), left: [] };
   const near = didYouMean(wanted, suites);
-  if (near) refuse('FORMAT', '--cases', `lines of ropewalk check, or ${suites.join(', ')}`, wanted, near);
+  if (near && !existsSync(wanted))
+    refuse('FORMAT', '--cases', `lines of ropewalk check, or ${suites.join(', ')}`, wanted, near);
   const { found, left } = await readCaseLines(wanted, all, '--cases');
   return { asked: found.map(({ one }) => asPublished(one, device)), left };
 }

@@ -4,7 +4,7 @@ import { parseRopeLabel, type RopeCaseParams, ropeCase, ropePlanOfCase } from '@
 import { alteredNmse, type LoggedCase, type LogVerdict, parseTestLog } from '@ropewalk/oracle/internal';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import { asPublished, findCase, forwardOrBack, readLines } from './case-lines.js';
+import { asPublished, findCase, readLines } from './case-lines.js';
 import { builtInCases } from './check.js';
 import { counted, EXIT, printResult } from './output.js';
 
@@ -132,7 +132,7 @@ async function judgeLine(
   all: ReturnType<typeof builtInCases>,
 ): Promise<JudgedLine> {
   const one = asPublished(findCase(logged.label, all, '--log'), device);
-  const label = parseRopeLabel(forwardOrBack(logged.label));
+  const label = parseRopeLabel(logged.label);
   const params: RopeCaseParams = {
     ...label,
     ...(one.printed && { pos: one.printed.positions, ff0: one.printed.firstFactor }),

@@ -1,7 +1,7 @@
 /** The cost of a wrong reading: what a model's next tokens cost under each, by position. @module */
 import type { Passport } from '@ropewalk/dialects';
 import { type DecoderConfig, type Engine, logits, type Model } from '@ropewalk/model';
-import { kernelEngine } from '@ropewalk/model/internal';
+import { kernelEngine, logSumExp } from '@ropewalk/model/internal';
 import type { RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { openPercentBar } from './output.js';
@@ -98,11 +98,7 @@ async function natsOf(
   for await (const rows of logits(model, ids)) {
     for (let from = 0; from < rows.length && at < costs.length; from += vocabSize, at++) {
       const row = rows.subarray(from, from + vocabSize);
-      let top = Number.NEGATIVE_INFINITY;
-      for (const value of row) if (value > top) top = value;
-      let sum = 0;
-      for (const value of row) sum += Math.exp(value - top);
-      costs[at] = Math.log(sum) + top - row[ids[at + 1]!]!;
+      costs[at] = logSumExp(row) - row[ids[at + 1]!]!;
     }
     onProgress(at / costs.length);
   }

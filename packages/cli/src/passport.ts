@@ -5,7 +5,7 @@ import { type Passport, type PassportForm, passportOf } from '@ropewalk/dialects
 import { readJsonFile, writeOutput } from '@ropewalk/formats/internal/node';
 import { modelFileOf, readGgufModel } from '@ropewalk/formats/node';
 import { fail, refuse } from 'ropewalk/backend';
-import { countLayers, Fields } from 'ropewalk/internal';
+import { countLayers, escapeMarkup, Fields } from 'ropewalk/internal';
 import { describeLayers } from './inspect.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printable, printResult } from './output.js';
@@ -39,9 +39,10 @@ export async function passport(paths: readonly string[], options: PassportComman
   const { table } = result;
   const hash = table && createHash('sha256').update(table).digest('hex');
   const findings = [...result.findings];
+  const isStamped = hash !== undefined && findings.every(({ level }) => level !== 'error');
   if (options.stamp !== undefined && hash !== undefined) {
     if (options.check) findings.push(...checkStamp(options.stamp, hash));
-    else if (findings.every(({ level }) => level !== 'error')) writeStamp(options.stamp, hash, result);
+    else if (isStamped) writeStamp(options.stamp, hash, result);
   }
   const cost = options.text === undefined ? undefined : await costOf(paths[0]!, options.text, result, options);
   const passed = { ...result, findings };
@@ -59,7 +60,10 @@ export async function passport(paths: readonly string[], options: PassportComman
       findings,
       cost,
     }),
-    lines: () => describe(passed, hash, cost),
+    lines: () => [
+      ...describe(passed, hash, cost),
+      ...(options.stamp !== undefined && !options.check && !isStamped ? ['not stamped: mend the errors first'] : []),
+    ],
   });
   const worst = options.strict ? ['error', 'warning'] : ['error'];
   return findings.some(({ level }) => worst.includes(level)) ? EXIT.failed : EXIT.ok;
@@ -156,10 +160,11 @@ const percent = (value: number): string => (value < 0.001 ? '< 0.1 %' : `${Numbe
 
 /** One test case for each form and each finding, errors and warnings as failures. */
 function toJunit({ findings }: Passport, forms: readonly PassportForm[]): string {
-  const text = (value: string): string =>
-    printable(value).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
+  const text = (value: string): string => escapeMarkup(printable(value));
   const failures = findings.filter(({ level }) => level !== 'note');
-  const fine = forms.filter(({ name }) => !failures.some(({ where }) => where.startsWith(name)));
+  const isAbout = (where: string, name: string): boolean =>
+    where === name || (where.startsWith(name) && /[:,]/.test(where[name.length]!));
+  const fine = forms.filter(({ name }) => !failures.some(({ where }) => isAbout(where, name)));
   return [
     '<?xml version="1.0" encoding="UTF-8"?>',
     `<testsuite name="ropewalk passport" tests="${fine.length + failures.length}" failures="${failures.length}">`,

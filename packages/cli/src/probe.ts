@@ -1,6 +1,7 @@
 /** `ropewalk probe`: what a model server really computes. @module */
-import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync } from 'node:fs';
 import { parseJson } from '@ropewalk/formats';
+import { replaceFile, writeOutput } from '@ropewalk/formats/internal/node';
 import {
   type ChangeableEngine,
   changeableEngine,
@@ -38,13 +39,14 @@ export async function probe(url: string | undefined, options: ProbeCommandOption
     fail('FORMAT', '--key-env', 'there is no such variable in the environment, or it is empty.');
   const tokens = flags.integer('tokens', 16);
   const seconds = flags.positive('timeout', 86400);
-  const from = replay ?? (record !== undefined && existsSync(record) ? record : undefined);
+  const going = record !== undefined && existsSync(record) ? record : undefined;
+  const from = replay ?? going;
   const given = {
     tokens,
     key,
     timeoutMs: seconds === undefined ? undefined : Math.ceil(1000 * seconds),
     budget: flags.integer('budget', 1),
-    recorded: from === undefined ? undefined : readExchanges(from),
+    recorded: from === undefined ? undefined : readExchanges(from, from === going),
     offline: replay !== undefined,
     onExchange:
       record === undefined ? undefined : (one: Exchange) => appendFileSync(record, `${JSON.stringify(one)}\n`),
@@ -72,8 +74,8 @@ export async function probe(url: string | undefined, options: ProbeCommandOption
     try {
       const all = { ...given, signal, text, model, engine: engine!, onProgress: bar.to };
       const report = await probeServer(address, all).finally(bar.stop);
-      if (options.svg !== undefined) writeFileSync(options.svg, reportSvg(report));
       printResult(json, { json: () => report, lines: () => reportLines(report) });
+      if (options.svg !== undefined) writeOutput(options.svg, reportSvg(report), '--svg');
       return report.verdict === 'agrees';
     } finally {
       model.dispose();
@@ -98,9 +100,17 @@ function barOf(quiet: boolean | undefined) {
   return { to, stop };
 }
 
-/** Reads a recording: an exchange on each line, as JSON, which the library checks. @throws {RopewalkError} FORMAT */
-function readExchanges(file: string): Exchange[] {
-  // A line that an interrupt has cut is the last one; it is asked again.
-  const lines = readTextFile(file).split('\n').slice(0, -1);
+/**
+ * Reads a recording: an exchange on each line, as JSON, which the library checks.
+ *
+ * @param going - it goes on: a last line that an interrupt has cut is removed, and asked again
+ * @throws {RopewalkError} FORMAT
+ */
+function readExchanges(file: string, going: boolean): Exchange[] {
+  const text = readTextFile(file);
+  const whole = text.slice(0, text.lastIndexOf('\n') + 1);
+  if (going && whole !== text) replaceFile(file, whole);
+  const lines = (going ? whole : text).split('\n');
+  if (lines.at(-1) === '') lines.pop();
   return lines.map((line, n) => parseJson(line, `${file}: line ${n + 1}`) as Exchange);
 }

@@ -1,7 +1,7 @@
 /** Options that say how tokens lie, from which positions follow. @module */
-import { readFileSync } from 'node:fs';
 import type { TokenLayout } from '@ropewalk/diagnose';
 import { RANK_LAYOUTS } from '@ropewalk/diagnose/internal';
+import { readJsonFile } from '@ropewalk/formats/internal/node';
 import { refuse } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import { readDump } from './dump-input.js';
@@ -46,7 +46,7 @@ export function readTokenLayout(options: LayoutOptions): TokenLayout | undefined
 /** `[batch, tokens]` or `[tokens]` from a dump, or from JSON. */
 function readMask(file: string): number[][] {
   if (file.endsWith('.json')) {
-    const json: unknown = JSON.parse(readFileSync(file, 'utf8'));
+    const json = readJsonFile(file, '--attention-mask');
     return (Array.isArray(json) && !Array.isArray(json[0]) ? [json] : json) as number[][];
   }
   const mask = readDump(file, '--attention-mask', {});

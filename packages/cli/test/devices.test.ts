@@ -145,6 +145,8 @@ describe('devices', () => {
     const names = readdirSync(join(folder, 'out'));
     for (const name of ['02-arange', '05-powers', '07-theta', '10-half_sin', '11-half_cos', '12-sin'])
       assert.ok(names.includes(`${name}.npy`), names.join());
+    const back = await ropewalkIn(folder, 'devices', 'cann-2024', '--steps', line.replace('ROPE(', 'ROPE_BACK('));
+    assert.doesNotMatch(back.stderr, /a ROPE\(…\) line/);
     const refused = await ropewalkIn(folder, 'devices', 'aclnn-a2', '--steps', line);
     assert.match(
       refused.stderr,

@@ -63,7 +63,8 @@ describe('ropewalk passport', () => {
     assert.equal(status, 1);
     assert.match(stdout, /ERROR {3}rope-passport\.json: it was written for another RoPE/);
     // No stamp for a model with errors.
-    await ropewalk(own, other, '--stamp', 'none.json');
+    const not = await ropewalk(own, other, '--stamp', 'none.json');
+    assert.match(not.stdout, /^not stamped: mend the errors first$/m);
     assert.ok(!existsSync(join(folder, 'none.json')));
   });
   test('--text: the cost is that of two real runs', async () => {

@@ -76,6 +76,9 @@ describe('ropewalk probe', () => {
     const lost = lines.length - 1 - 10;
     // Paths of other APIs, which answer 404, are asked again: only answers are kept.
     assert.equal(server.asked.slice(before).filter(({ path }) => path === '/v1/completions').length, lost);
+    assert.deepEqual(readFileSync(record, 'utf8').split('\n').length, lines.length, 'the cut line is gone');
+    const again = await ropewalk('probe', ...common, '--replay', record, '--json');
+    assert.equal(JSON.parse(again.stdout).verdict, 'named', again.stderr);
   });
 
   test('without a model the server is compared with itself', async () => {

@@ -138,6 +138,13 @@ describe('what is wrong with the positions of a runtime', () => {
       { cuSeqlens: [0, 2, 4], cached: [1] },
     ])
       assert.throws(() => laidOut(layout as TokenLayout), RopewalkError, JSON.stringify(layout));
+    assert.throws(
+      () => checkPositionLog('{"request":"a","step":0,"positions":[0,1],"padding":5}'),
+      /padding: expected an integer in \[0, 2\], got 5/,
+    );
+    const image = (rank: number): string =>
+      JSON.stringify({ request: 'a', step: 0, rank, positions: [[rank], [0], [0]] });
+    assert.throws(() => checkPositionLog(`${image(0)}\n${image(1)}`), /several axes beside ranks are not checked/);
     assert.throws(() => positionFaults([0, 1], { tokens: 3 }), /expected 3 positions, as the layout has, got 2/);
   });
 });
@@ -170,8 +177,10 @@ describe('a log of positions', () => {
     assert.deepEqual(
       log(
         { step: 0, rank: 0, positions: [0, 3] },
-        { step: 0, rank: 1, positions: [1, 2] },
-        { step: 1, rank: 0, positions: [4] },
+        { step: 0, rank: 1, positions: [1, 2], drafts: 1, accepted: 1 },
+        { step: 1, rank: 0, positions: [4, 7] },
+        { step: 1, rank: 1, positions: [5, 6], drafts: 2, accepted: 0 },
+        { step: 2, rank: 0, positions: [6] },
       ),
       [],
     );

@@ -39,7 +39,7 @@ export interface AclResult {
 /** A stream, which is opaque. */
 export type AclStream = Readonly<Record<never, never>>;
 
-const DEVICE_MEMORY = /* @__PURE__ */ new WeakSet<object>();
+const DEVICE_BUFFERS = /* @__PURE__ */ new WeakSet<object>();
 const STREAMS = /* @__PURE__ */ new WeakSet<object>();
 const SUCCESS: AclResult = { status: ACL_SUCCESS };
 
@@ -58,7 +58,7 @@ export function aclrtMalloc(size: number, _policy: number): AclResult & { readon
   if (!Number.isSafeInteger(size) || size <= 0) return failed(ACL_ERROR_INVALID_PARAM, 'size', 'an integer > 0', size);
   try {
     const memory = newArray('u8', size) as Uint8Array;
-    DEVICE_MEMORY.add(memory);
+    DEVICE_BUFFERS.add(memory.buffer);
     return { ...SUCCESS, memory };
   } catch (error) {
     return { status: ACL_ERROR_RT_MEMORY_ALLOCATION, error: error as RopewalkError };
@@ -71,7 +71,8 @@ export function aclrtMalloc(size: number, _policy: number): AclResult & { readon
  * @param devPtr - from {@link aclrtMalloc}
  */
 export function aclrtFree(devPtr: Uint8Array): AclResult {
-  if (!DEVICE_MEMORY.delete(devPtr)) return failed(ACL_ERROR_INVALID_PARAM, 'devPtr', 'memory of aclrtMalloc', devPtr);
+  if (devPtr?.byteOffset !== 0 || !DEVICE_BUFFERS.delete(devPtr.buffer))
+    return failed(ACL_ERROR_INVALID_PARAM, 'devPtr', 'memory of aclrtMalloc', devPtr);
   const { buffer } = devPtr as Uint8Array<ArrayBuffer>;
   structuredClone(buffer, { transfer: [buffer] });
   return SUCCESS;
@@ -103,7 +104,7 @@ export function aclrtMemcpy(
   if (!Number.isSafeInteger(count) || count < 0 || !(count <= most))
     return failed(ACL_ERROR_RT_PARAM_INVALID, 'count', `at most ${most}, the bytes of destMax, dst and src`, count);
   for (const [name, memory, onDevice] of [['dst', dst, kind % 2 === 1] as const, ['src', src, kind >= 2] as const])
-    if (DEVICE_MEMORY.has(memory) !== onDevice) {
+    if (DEVICE_BUFFERS.has(memory.buffer) !== onDevice) {
       const side = onDevice ? 'memory of aclrtMalloc' : "the host's memory";
       return failed(ACL_ERROR_RT_PARAM_INVALID, name, `${side} for kind ${kind}`, memory);
     }

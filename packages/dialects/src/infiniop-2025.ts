@@ -29,8 +29,6 @@ export interface InfiniHandle {
 
 /** The handles that live. */
 const HANDLES = /* @__PURE__ */ new WeakSet<object>();
-/** The descriptors in BF16 and F64. */
-const NOT_COMPUTED = /* @__PURE__ */ new WeakSet<object>();
 
 /** Makes the result of a check that failed. */
 function failed(
@@ -120,8 +118,6 @@ export function infiniopCreateRopeDescriptor(
 ): io.InfiniResult & { readonly descriptor?: io.InfiniRoPEDescriptor } {
   if (!HANDLES.has(handle)) return deadHandle(handle);
   const result = io.infiniopCreateRoPEDescriptor(handle.runner, y, x, pos, sin, cos, io.INFINIOP_ROPE_ALGO_GPT_J);
-  if (result.descriptor && y!.dtype !== io.INFINI_DTYPE.F32 && y!.dtype !== io.INFINI_DTYPE.F16)
-    NOT_COMPUTED.add(result.descriptor);
   if (!result.descriptor || algo === INFINI_ROPE_ALGO_GPT_J) return result;
   return failed(io.INFINI_STATUS_NOT_IMPLEMENTED, 'UNSUPPORTED', 'algo', 'INFINI_ROPE_ALGO_GPT_J (0)', algo);
 }
@@ -156,7 +152,8 @@ export function infiniopRope(
   cos_table: io.InfiniMemory | null,
   stream?: unknown,
 ): io.InfiniResult {
-  if (NOT_COMPUTED.has(desc))
+  const isAlive = io.infiniopGetRoPEWorkspaceSize(desc).status === io.INFINI_STATUS_SUCCESS;
+  if (isAlive && desc.y.dtype !== io.INFINI_DTYPE.F32 && desc.y.dtype !== io.INFINI_DTYPE.F16)
     return failed(io.INFINI_STATUS_BAD_TENSOR_DTYPE, 'DTYPE', 'y_desc', 'F32 or F16', desc.y.dtype);
   return io.infiniopRoPE(desc, workspace, workspace_size, y, x, pos_ids, sin_table, cos_table, stream);
 }

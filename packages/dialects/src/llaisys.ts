@@ -186,10 +186,15 @@ export async function debug(tensor: Tensor): Promise<string> {
 
 /** torch shows the edges of tensors with more elements, and has so many characters a line. */
 const [THRESHOLD, EDGE, LINE] = [1000, 3, 80];
-/** The dtypes that torch names, beside those that it leaves out. */
-const NAMED: Readonly<Record<string, string>> = { f16: 'float16', bf16: 'bfloat16', f64: 'float64', i32: 'int32' };
+const TORCH = { bf: 'bfloat', f: 'float', i: 'int', u: 'uint' } as const;
 
 function printed(values: Float64Array, shape: readonly number[], dtype: Dtype): string {
+  const isEmpty = values.length === 0;
+  // torch names all dtypes but those that it infers, which needs an element for i64.
+  const isInferred = dtype === 'f32' || (dtype === 'i64' && !isEmpty);
+  const name = dtype.replace(/^[a-z]+/, (letters) => TORCH[letters as keyof typeof TORCH]);
+  const named = isInferred ? '' : `, dtype=torch.${name}`;
+  if (isEmpty) return `tensor([]${shape.length === 1 ? '' : `, size=(${shape.join(', ')})`}${named})`;
   const cut = values.length > THRESHOLD;
   /** Lists the indices of a dimension that are shown; −1 stands for those that are not. */
   const shownOf = (size: number): readonly number[] => {
@@ -219,8 +224,7 @@ function printed(values: Float64Array, shape: readonly number[], dtype: Dtype): 
     );
     return `[${lines.join(`,\n${' '.repeat(indent + 1)}`)}]`;
   };
-  const name = NAMED[dtype];
-  return `tensor(${text(0, 0, 'tensor('.length)}${name ? `, dtype=torch.${name}` : ''})`;
+  return `tensor(${text(0, 0, 'tensor('.length)}${named})`;
 }
 
 function formatOf(values: readonly number[], floating: boolean): (value: number) => string {

@@ -119,6 +119,8 @@ test('statuses', () => {
   assert.equal(acl.aclrtMalloc(0, 0).status, acl.ACL_ERROR_INVALID_PARAM);
   assert.equal(acl.aclrtMalloc(2 ** 50, 0).status, acl.ACL_ERROR_RT_MEMORY_ALLOCATION);
   assert.equal(copy(null, 0, null, 0, 9)[0], acl.ACL_SUCCESS);
+  assert.deepEqual(copy(memory!.subarray(4), 4, host, 4, ACL_MEMCPY_HOST_TO_DEVICE), [acl.ACL_SUCCESS, undefined]);
+  assert.equal(acl.aclrtFree(memory!.subarray(4)).status, acl.ACL_ERROR_INVALID_PARAM);
   assert.deepEqual(copy(null, 8, host, 8, 1), [100000, 'acl: dst: expected memory, got none']);
   assert.deepEqual(copy(memory!, 8, host, 8, 7), [100000, 'acl: kind: expected ACL_MEMCPY_… (0 to 3), got 7']);
   assert.deepEqual(copy(memory!, 4, host, 8, 1), [

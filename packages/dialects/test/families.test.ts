@@ -143,6 +143,8 @@ test('windows that differ are named, and are not a difference of RoPE', () => {
   assert.ok(same);
   assert.deepEqual(notes, ['Layers 0, 2 see the last 9 tokens in A and all tokens in B. This is not part of RoPE.']);
   assert.deepEqual(compareModels(model([9]), model([9]), [1]).notes, []);
+  const longer = compareModels(model([9, 9]), model([9]), [1]);
+  assert.deepEqual([longer.same, longer.agreement, longer.reason], [false, 'exact', 'The same RoPE to the last bit.']);
   assert.deepEqual(
     groupLayers((model([9, 9, 8]).rope as ModelRope).layers).map(({ layers, window }) => [layers, window]),
     [

@@ -94,6 +94,9 @@ describe('refusals', () => {
       const ran = io.infiniopRope(descriptor!, null, 0, data, data.slice(), new Int32Array(2), data, data);
       assert.equal(ran.status, today.INFINI_STATUS_BAD_TENSOR_DTYPE);
       assert.equal(ran.error!.message, `infiniop: y_desc: expected F32 or F16, got ${dtype}`);
+      assert.equal(io.infiniopDestroyRopeDescriptor(descriptor!).status, today.INFINI_STATUS_SUCCESS);
+      const after = io.infiniopRope(descriptor!, null, 0, data, data.slice(), new Int32Array(2), data, data);
+      assert.equal(after.status, today.INFINI_STATUS_BAD_PARAM);
     }
   });
 

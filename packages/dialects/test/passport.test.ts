@@ -40,6 +40,19 @@ const gguf = (keys: Json, architecture = 'llama', factors?: Float32Array): Passp
     readTensor: () => factors,
   },
 });
+test('a first form that cannot be read has no stamp, and nothing is compared with another', () => {
+  const { readings, table, findings } = passportOf(
+    [
+      { name: 'broken.json', json: { model_type: 'llama', rope_theta: 'x' } },
+      { name: 'config.json', json: { ...PUBLISHED[0]!.config } },
+    ],
+    {},
+  );
+  assert.equal(table, undefined);
+  assert.ok(readings.every(({ comparison, same }) => comparison === undefined && !same));
+  assert.equal(findings[0]!.level, 'error');
+});
+
 const levels = (forms: PassportForm[], serve: string[] = []): string[] =>
   passportOf(forms, { serve }).findings.map(({ level, says, repair = '' }) => `${level}: ${says} ${repair}`);
 const yarn = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 32768 };

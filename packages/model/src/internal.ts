@@ -11,6 +11,7 @@ export type { EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js'
 export { checkGenerateOptions, type Pace } from './generate.js';
 export { type KernelSequence, kernelEngine } from './kernels.js';
 export { shiftRows } from './kv-cache.js';
+export { logSumExp } from './logits.js';
 export { type MemoryLimits, memoryOf } from './memory.js';
 export { type PlannedModel, planModel } from './plan-model.js';
 export { type QuantizedFormat, quantize } from './quantize.js';

@@ -75,7 +75,7 @@ export async function restoreSession(
   };
   const tokens = tokensOf(take('tokens', [undefined]).read() as Int32Array, model.config.vocabSize, 'restoreSession');
   const hidden = take('hidden', [model.config.hiddenSize]).read() as Float32Array;
-  if (distance(hidden, await model.hidden([0])) > SAME_MODEL)
+  if (!(distance(hidden, await model.hidden([0])) <= SAME_MODEL))
     fail('FORMAT', FILE, 'it was saved with other weights. Load the model that it was saved with.');
   const session = model.openSession(readOptions(options, 'restoreSession: options', SESSION_NAMES));
   try {

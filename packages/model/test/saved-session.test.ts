@@ -94,6 +94,11 @@ test('a session that does not fit is refused, and nothing stays open', async () 
     changed('hidden', (values) => values.fill(1)),
     /saved with other weights/,
   );
+  await refused(
+    model,
+    changed('hidden', (values) => values.fill(Number.NaN)),
+    /saved with other weights/,
+  );
   tensors.delete('1.v');
   await refused(
     model,

@@ -12,7 +12,7 @@ export { elementBytes } from './golden/read.js';
 export { GOLDEN_ROPE, GOLDEN_SEED, goldenRopeQuestion } from './golden/rope.js';
 export { answer, writeCase } from './golden/write.js';
 export { asFormatError, hostTensor, viewOf } from './host.js';
-export { formatLabel, parseLabel } from './label.js';
+export { formatLabel, forwardOrBack, parseLabel } from './label.js';
 export type { MutantScore } from './mutants/score.js';
 export { drawRopeCase } from './rope-case.js';
 export type { Counts } from './runner.js';

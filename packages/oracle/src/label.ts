@@ -47,6 +47,11 @@ export function parseLabel(line: string): ParsedLabel {
   return { name: match[1]!, values };
 }
 
+/** Gives a label of `ROPE_BACK`, as test-backend-ops calls the backward rotation, the name ROPE and fwd=0. */
+export function forwardOrBack({ name, values }: ParsedLabel): ParsedLabel {
+  return name === 'ROPE_BACK' ? { name: 'ROPE', values: new Map([...values, ['fwd', '0']]) } : { name, values };
+}
+
 /**
  * Writes a label.
  *

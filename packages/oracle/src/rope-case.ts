@@ -22,7 +22,7 @@ import {
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
 import { judgeNmse } from './judge.js';
-import { formatLabel, type ParsedLabel, parseLabel } from './label.js';
+import { formatLabel, forwardOrBack, type ParsedLabel, parseLabel } from './label.js';
 import { type CaseVerdict, type ConformanceCase, declined } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
 
@@ -127,9 +127,10 @@ export function ropeLabel(params: RopeCaseParams): string {
  */
 export function parseRopeLabel(line: string | ParsedLabel): WholeRopeCase {
   const parsed = typeof line === 'string' ? parseLabel(line) : line;
-  const [name, values] = [readField(parsed, 'name', 'ROPE(…)'), readField(parsed, 'values', 'ROPE(…)')];
+  const given = { name: readField(parsed, 'name', 'ROPE(…)'), values: readField(parsed, 'values', 'ROPE(…)') };
+  if (!(given.values instanceof Map)) refuse('FORMAT', 'ROPE(…): values', 'a Map', given.values);
+  const { name, values } = forwardOrBack(given);
   if (name !== 'ROPE') refuse('FORMAT', 'ROPE(…)', 'a ROPE(…) line', name);
-  if (!(values instanceof Map)) refuse('FORMAT', 'ROPE(…): values', 'a Map', values);
   checkKeys(values.keys());
   return readParams(new Fields(new Map([...values].map(([key, text]) => [key, labelValue(String(text))])), 'ROPE(…)'));
 }

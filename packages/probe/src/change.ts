@@ -24,8 +24,6 @@ export interface Change {
   readonly chunk?: number;
   /** Returns the positions of tokens 0 … count − 1. */
   readonly positions?: (count: number) => number[];
-  /** Tokens in front of the prompt. */
-  readonly prefix?: readonly number[];
   /** Divides the logits. */
   readonly temperature?: number;
 }

@@ -47,16 +47,15 @@ export class Expected {
     const wanted = rows.filter(({ seen }) => seen <= most);
     const last = Math.max(...wanted.map(({ seen }) => seen));
     const { vocabSize } = this.model.config;
-    const { positions, temperature = 1, prefix = [] } = change;
-    const count = prefix.length + last;
+    const { positions, temperature = 1 } = change;
     this.#engine.change = change;
     try {
       const found = new Map<number, Float64Array>();
       const places = new Map(wanted.map((row) => [row.seen, row]));
-      let seen = -prefix.length;
-      const context = Math.max(this.#context, count);
-      const options = { context, ...(positions ? { positions: positions(count) } : {}) };
-      for await (const block of logits(this.model, [...prefix, ...tokens.slice(0, last)], options)) {
+      let seen = 0;
+      const context = Math.max(this.#context, last);
+      const options = { context, ...(positions ? { positions: positions(last) } : {}) };
+      for await (const block of logits(this.model, tokens.slice(0, last), options)) {
         for (let start = 0; start < block.length; start += vocabSize) {
           const row = places.get(++seen);
           if (row) found.set(seen, difference(row, block.subarray(start, start + vocabSize), temperature));

@@ -127,12 +127,10 @@ export class Client {
         signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       });
       const { status, headers } = response;
-      if (response.type === 'opaqueredirect' || (status >= 300 && status < 400))
-        fail(
-          'FORMAT',
-          where,
-          `it redirects to ${show(headers.get('location'))}, which is not followed. Give that address.`,
-        );
+      if (response.type === 'opaqueredirect' || (status >= 300 && status < 400)) {
+        const to = show(this.#withoutKey(headers.get('location') ?? ''));
+        fail('FORMAT', where, `it redirects to ${to}, which is not followed. Give that address.`);
+      }
       const seconds = Number(headers.get('retry-after') ?? Number.NaN);
       const waitMs = Number.isFinite(seconds) && seconds >= 0 ? 1000 * seconds : undefined;
       return { status, waitMs, answer: await textOf(response, where) };

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type RopeScaling, type RopeSpec, ropeFrequencies } from 'ropewalk';
+import { frequenciesOf, type RopeScaling, type RopeSpec } from 'ropewalk';
 import type { Change } from './change.js';
 
 /** The kinds of hypotheses. Two of the same kind differ only in their numbers. */
@@ -52,7 +52,8 @@ export interface Scale {
   around?(): Scale[];
 }
 
-const number = (value: number): string => Number(value.toPrecision(3)).toLocaleString('en');
+/** Writes a number of a hypothesis with three digits. */
+export const number = (value: number): string => Number(value.toPrecision(3)).toLocaleString('en');
 
 const steps = (low: number, high: number, step: number): number[] => {
   const grid: number[] = [];
@@ -130,30 +131,16 @@ function slower(spec: RopeSpec, factor: number): RopeSpec {
   if (scaling.kind === 'proportional')
     return { ...spec, scaling: { ...scaling, factor: (scaling.factor ?? 1) * factor } };
   // The rule of a scaling looks at frequencies, so it is applied first: what it gives is kept as factors.
-  const { invFreq, attentionFactor } = frequencies(spec);
-  const { base, frequencyDim = spec.rotaryDim ?? spec.headDim } = spec;
-  const plain = (j: number): number => base ** ((-2 * j) / frequencyDim);
-  const factors = Array.from({ length: pairs }, (_, j) => (plain(j) / invFreq[j]!) * factor);
+  const { attentionFactor } = frequenciesOf(spec);
+  const factors = factorsOf(spec).map((one) => one * factor);
   return { ...spec, scaling: { kind: 'none' }, attentionFactor, freqFactors: factors };
 }
 
-function frequencies({
-  headDim,
-  rotaryDim = headDim,
-  base,
-  frequencyDim,
-  scaling,
-  freqFactors,
-  attentionFactor,
-}: RopeSpec) {
-  return ropeFrequencies({
-    rotaryDim,
-    base,
-    ...(frequencyDim === undefined ? {} : { frequencyDim }),
-    ...(scaling === undefined ? {} : { scaling }),
-    ...(freqFactors === undefined ? {} : { freqFactors }),
-    ...(attentionFactor === undefined ? {} : { attentionFactor }),
-  });
+/** By how much a scaling divides the frequency of each pair. */
+function factorsOf(spec: RopeSpec): number[] {
+  const { freqFactors: _factors, attentionFactor: _attention, ...plain } = spec;
+  const { invFreq } = frequenciesOf({ ...plain, scaling: { kind: 'none' } });
+  return Array.from(frequenciesOf(spec).invFreq, (scaled, j) => invFreq[j]! / scaled);
 }
 
 /** The factors of scalings that published models and servers have. */
@@ -259,10 +246,7 @@ function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'non
   scaled(`lost the ${name} scaling of the model`, to({ kind: 'none' }));
   if (kind === 'proportional') return; // Pairs that do not rotate have no factor.
   scaled(`applies the ${name} scaling of the model twice`, (spec) => {
-    if (spec.scaling?.kind !== kind) return spec;
-    const { invFreq } = frequencies(spec);
-    const { base, headDim, rotaryDim = headDim, frequencyDim = rotaryDim } = spec;
-    return { ...spec, freqFactors: Array.from(invFreq, (freq, j) => base ** ((-2 * j) / frequencyDim) / freq) };
+    return spec.scaling?.kind === kind ? { ...spec, freqFactors: factorsOf(spec) } : spec;
   });
   const factor = 'factor' in scaling ? scaling.factor : undefined;
   if (factor !== undefined && kind !== 'linear')
@@ -273,7 +257,7 @@ function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'non
     );
     scaled(`has the magnitude of ${name}, but not its frequencies`, (spec) =>
       spec.scaling?.kind === kind
-        ? { ...spec, attentionFactor: frequencies(spec).attentionFactor, scaling: { kind: 'none' } }
+        ? { ...spec, attentionFactor: frequenciesOf(spec).attentionFactor, scaling: { kind: 'none' } }
         : spec,
     );
   }

@@ -124,10 +124,11 @@ function tokensOf(tokenizer: Tokenizer, text: string, count: number): number[] {
   return tokens.slice(0, count);
 }
 
-/** Spreads the lengths of prompts: all short ones, and as many of the longer ones as are asked for. */
+/** Spreads at most 256 lengths evenly up to the whole text. */
 function lengthsOf(count: number): number[] {
   const lengths = new Set<number>();
-  for (let n = 1; n <= Math.min(count, MOST_ROWS); n++) lengths.add(Math.max(n, Math.round((n * count) / MOST_ROWS)));
+  for (let n = 1; n <= Math.min(count, MOST_ROWS); n++)
+    lengths.add(Math.max(1, Math.round((n * count) / Math.min(count, MOST_ROWS))));
   return [...lengths];
 }
 

@@ -1,5 +1,6 @@
 /** Writes a report as plain sentences. @module */
 import { reading } from 'ropewalk/internal';
+import { number } from './hypotheses.js';
 import type { ProbeReport } from './probe.js';
 import type { SelfReport, Way } from './self.js';
 
@@ -34,9 +35,9 @@ function linesOf(report: ProbeReport): string[] {
     lines.push(`  explained   ${nats(best.left)} are left if the server ${best.says}`);
   if (best?.range) {
     const [below, above] = best.range;
-    const shown = [below, above].flatMap((one) => one ?? []).map(round);
+    const shown = [below, above].flatMap((one) => one ?? []).map(number);
     const nearest = shown.length > 0 ? `; the nearest that were tried and are excluded: ${shown.join(' and ')}` : '';
-    lines.push(`  number      ${round(best.value!)}${nearest}`);
+    lines.push(`  number      ${number(best.value!)}${nearest}`);
   }
   if (second) lines.push(`  excluded    ${nats(second.left)} are left by the next best: the server ${second.says}`);
   const shown = spans.map(({ from, to, difference: all, left }) => {
@@ -44,7 +45,7 @@ function linesOf(report: ProbeReport): string[] {
   });
   lines.push(`  by token    ${shown.join(', ')}`);
   if (report.bases) {
-    const shown = report.bases.flatMap((one) => one ?? []).map(round);
+    const shown = report.bases.flatMap((one) => one ?? []).map(number);
     if (shown.length > 0)
       lines.push(`  base        the nearest that were tried and are excluded: ${shown.join(' and ')}`);
   }
@@ -85,7 +86,6 @@ function listed(all: readonly string[]): string {
 
 const short = (value: number): string => (value < 1e-4 ? '0' : String(Number(value.toPrecision(2))));
 const nats = (value: number): string => `${short(value)} nats`;
-const round = (value: number): string => Number(value.toPrecision(3)).toLocaleString('en');
 
 /** The sentences for a way that differs. */
 const WAYS: Readonly<Record<Way, readonly [name: string, differs: string]>> = {
@@ -115,7 +115,7 @@ export function selfLines(report: SelfReport): string[] {
       `asked       prompts of ${lengths.join(', ')} tokens, the same ones from the start`,
       '',
     ];
-    const wrong = ways.filter(({ way, from }) => from !== undefined && way !== 'again');
+    const wrong = ways.filter(({ from }) => from !== undefined);
     if (verdict === 'agrees')
       lines.push('OK: the same tokens get the same log-probabilities in every way that was tried');
     for (const { way, from } of wrong) lines.push(`DIFFERENT: ${WAYS[way][1]}, first seen after ${from} tokens`);

@@ -227,7 +227,11 @@ describe('the key', () => {
     const error = await errorOf(repeats, { key, onExchange: (one) => kept.push(JSON.stringify(one)) });
     assert.match(error.message, /HTTP status 500: "you sent Bearer …"/);
     assert.equal(kept.length, 1);
-    assert.doesNotMatch(kept.join() + error.message, /sk-/);
+    const redirects: Handler = ({ headers }, response) =>
+      response.writeHead(302, { location: `/login?t=${headers.authorization}` }).end();
+    const redirected = await errorOf(redirects, { key });
+    assert.match(redirected.message, /it redirects to "\/login\?t=Bearer …"/);
+    assert.doesNotMatch(kept.join() + error.message + redirected.message, /sk-/);
   });
   test('that is missing is asked for', async () => {
     const error = await errorOf((_request, response) => response.writeHead(401).end('{}'));

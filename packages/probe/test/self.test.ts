@@ -33,6 +33,11 @@ describe('a server against itself', () => {
     assert.equal(verdict, 'agrees', lines.join('\n'));
     assert.ok(noise > 0.03 && noise < 0.3, String(noise));
   });
+  test('a server that answers at random is not right', async () => {
+    const [{ verdict }, lines] = await probed({ noise: 4 });
+    assert.equal(verdict, 'differs');
+    assert.match(lines[0]!, /^DIFFERENT: the same request gives other log-probabilities each time, first seen after/);
+  });
   for (const [name, faults, lines] of [
     [
       'positions start again in each piece',

@@ -55,7 +55,8 @@ export function checkPositionLog(text: string): PositionFault[] {
     if (line.trim() === '') return;
     const entry = readEntry(line, n + 1);
     const key = JSON.stringify([entry.request, entry.step]);
-    steps.set(key, [...(steps.get(key) ?? []), entry]);
+    if (!steps.has(key)) steps.set(key, []);
+    steps.get(key)!.push(entry);
   });
   const next = new Map<string, number>();
   const faults: PositionFault[] = [];
@@ -97,8 +98,8 @@ function readEntry(line: string, number: number): Entry {
   const tokens = fields.optionalInteger('tokens', 0) ?? positions[0]!.length;
   if (tokens !== positions[0]!.length)
     refuse('FORMAT', fields.path('tokens'), `${positions[0]!.length}, the number of positions`, tokens);
-  const [drafts, padding] = [count('drafts'), count('padding')];
-  if (drafts + padding > tokens) refuse('FORMAT', fields.path('drafts'), `at most ${tokens - padding}`, drafts);
+  const padding = fields.optionalInteger('padding', 0, tokens) ?? 0;
+  const drafts = fields.optionalInteger('drafts', 0, tokens - padding) ?? 0;
   const accepted = fields.optionalInteger('accepted', 0, drafts) ?? drafts;
   return {
     line: number,
@@ -124,6 +125,8 @@ function joined(entries: readonly Entry[], faults: PositionFault[]): Entry {
     add(`It has ${entries.length} lines for one step, and not each of them names its rank.`);
     return first!;
   }
+  if (entries.some(({ positions }) => positions.length > 1))
+    fail('UNSUPPORTED', `log, line ${first!.line}`, 'several axes beside ranks are not checked. Log whole steps.');
   const owner = new Map<number, number>();
   for (const { rank, positions, padding } of entries)
     for (const position of positions[0]!.slice(padding)) {
@@ -135,7 +138,8 @@ function joined(entries: readonly Entry[], faults: PositionFault[]): Entry {
       owner.set(position, rank!);
     }
   const all = [...owner.keys()].sort((a, b) => a - b);
-  return { ...first!, positions: [all], padding: 0 };
+  const sum = (of: 'drafts' | 'accepted'): number => entries.reduce((total, entry) => total + entry[of], 0);
+  return { ...first!, positions: [all], padding: 0, drafts: sum('drafts'), accepted: sum('accepted') };
 }
 
 function faultOf({ positions, padding, cached }: Entry, from: number): string | undefined {
@@ -178,7 +182,10 @@ function imageFault(positions: readonly (readonly number[])[], padding: number):
 /** The position after a step: drafts that were not taken are given back. */
 function nextOf({ positions, padding, drafts, accepted }: Entry, from: number): number {
   const [own] = positions as [readonly number[]];
-  if (positions.length > 1) return Math.max(from - 1, ...positions.map((axis) => Math.max(...axis.slice(padding)))) + 1;
+  if (positions.length > 1) {
+    const highest = (axis: readonly number[]): number => axis.slice(padding).reduce((a, b) => Math.max(a, b), from - 1);
+    return Math.max(...positions.map(highest)) + 1;
+  }
   return from + own.length - padding - (drafts - accepted);
 }
 

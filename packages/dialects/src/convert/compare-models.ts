@@ -36,7 +36,7 @@ export interface ComparedLayers {
 
 /** The result of {@link compareModels}. */
 export interface ModelComparison {
-  /** A model gives the same results with either, in all layers, and both have as many. */
+  /** A model gives the same results with either, in all layers, and both have as many. The agreement is of those in both. */
   readonly same: boolean;
   /** That of the layers that agree least. */
   readonly agreement: Agreement;

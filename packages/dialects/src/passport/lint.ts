@@ -26,7 +26,7 @@ const INSIDE_UNUSED: Readonly<Record<string, string>> = {
   finetuned: 'a leftover of old configs',
   mscale: 'transformers reads it only beside mscale_all_dim',
 };
-/** Beside this tolerance two numbers of a config are the same. */
+/** Within this tolerance, relative, two numbers of a config are the same. */
 const SAME = 1e-3;
 
 /** Lists what is doubtful in a config.json that its own runtime reads. */

@@ -81,13 +81,15 @@ export function passportOf(forms: readonly PassportForm[], given: PassportOption
     }
   };
   for (const form of list) tryReading(form);
+  const isRead = readings[0]?.form === list[0]!.name;
   for (const line of lines) {
     const { form, server, arguments: used } = servedBy(list, line);
     tryReading(form, `${server} ${used.join(' ')}`);
   }
-  const [first] = readings;
-  const compared = readings.map((one) => comparedWith(first!, one));
-  for (const one of compared.slice(1)) findings.push(...findingOf(first!, one));
+  // Another form, or a server's line, is not the maker's, so nothing is compared with it.
+  const first = isRead ? readings[0] : undefined;
+  const compared = readings.map((one) => (first ? comparedWith(first, one) : { ...one, ...UNCOMPARED }));
+  if (first) for (const one of compared.slice(1)) findings.push(...findingOf(first, one));
   const order = ['error', 'warning', 'note'];
   findings.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
   return { readings: compared, findings, table: first?.model && tableText(first.model) };
@@ -122,16 +124,18 @@ function lintOf(form: PassportForm, model: ModelRope): PassportFinding[] {
   return 'header' in form ? lintGguf(form.header, model, form.name) : lintConfig(form.json, model, form.name);
 }
 
+const UNCOMPARED = { comparison: undefined, same: false, scores: [] } as const;
+
 function comparedWith(first: PassportReading, one: PassportReading): ComparedReading {
   if (one === first) return { ...one, comparison: undefined, same: true, scores: [] };
-  if (!one.model) return { ...one, comparison: undefined, same: false, scores: [] };
+  if (!one.model) return { ...one, ...UNCOMPARED };
   const [a, b] = [first, one].map(({ model }) => ({ rope: model!, recipe: 'float64' as const })) as [Side, Side];
   let comparison: ModelComparison;
   try {
     comparison = compareModels(a, b, [1]);
   } catch (error) {
     if (!(error instanceof RopewalkError)) throw error;
-    return { ...one, model: undefined, comparison: undefined, same: false, scores: [] };
+    return { ...one, model: undefined, ...UNCOMPARED };
   }
   const worst = comparison.groups.find(({ same, a: own, b: other }) => !same && own && other);
   return { ...one, comparison, same: comparison.same, scores: worst ? scoresOf(worst.a!, worst.b!, first.model!) : [] };
