@@ -57,7 +57,10 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(await violations(page), []);
     await page.getByLabel('Shape').fill('1,2,3');
     await page.getByRole('button', { name: 'Run on the model' }).click();
-    assert.match(await page.getByRole('alert').innerText(), /four whole numbers/);
+    await page
+      .getByRole('alert')
+      .getByText(/four whole numbers/)
+      .waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -33,7 +33,10 @@ describe('Bench in Chromium', { skip: noBrowser }, () => {
     for (const { ours, copy, bytes, flops } of saved.results)
       for (const n of [ours.medianNs, ours.q1Ns, ours.q3Ns, copy.medianNs, bytes, flops]) assert.ok(n > 0);
     await page.locator('input[type=file]').setInputFiles(join(ROOT, 'package.json'));
-    assert.match(await page.getByRole('alert').innerText(), /no results of this page/);
+    await page
+      .getByRole('alert')
+      .getByText(/no results of this page/)
+      .waitFor();
     await page.locator('input[type=file]').setInputFiles(await file.path());
     await page.getByText('Of the copy, kept').waitFor();
     const cells = await page

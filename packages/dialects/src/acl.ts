@@ -71,7 +71,7 @@ export function aclrtMalloc(size: number, _policy: number): AclResult & { readon
  * @param devPtr - from {@link aclrtMalloc}
  */
 export function aclrtFree(devPtr: Uint8Array): AclResult {
-  if (devPtr?.byteOffset !== 0 || !DEVICE_BUFFERS.delete(devPtr.buffer))
+  if (!ArrayBuffer.isView(devPtr) || devPtr.byteOffset !== 0 || !DEVICE_BUFFERS.delete(devPtr.buffer))
     return failed(ACL_ERROR_INVALID_PARAM, 'devPtr', 'memory of aclrtMalloc', devPtr);
   const { buffer } = devPtr as Uint8Array<ArrayBuffer>;
   structuredClone(buffer, { transfer: [buffer] });
