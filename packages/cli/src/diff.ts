@@ -7,9 +7,9 @@ import { type GraphRope, graphRope, type ImportedModel } from '@ropewalk/onnx';
 import type { TableRecipe } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers, readName } from 'ropewalk/internal';
-import { readGraph } from './inspect-graph.js';
+import { problemsOf, readGraph } from './inspect-graph.js';
 import { Flags, MAX_INTEGER, type Switches, type Texts } from './options.js';
-import { EXIT, printable, printResult } from './output.js';
+import { EXIT, printable, printResult, small } from './output.js';
 import { isRopeLine } from './rope-line.js';
 import { readRope } from './rope-source.js';
 
@@ -131,17 +131,10 @@ const contextOf = ({ rope }: Pick<DiffSide, 'rope'>): number | undefined =>
   'layers' in rope ? rope.maxContext : undefined;
 
 function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSide & { alike: boolean } {
-  const { rope, tables, alike, findings } = graphRope(graph, file, other?.rope);
+  const found = graphRope(graph, file, other?.rope);
+  const { rope, tables, alike } = found;
   const count = graph.model.graph.nodes.length;
   const layers = 'layers' in rope ? countLayers(rope.numLayers) : 'one RoPE, in layers that are not known';
-  const wrong = tables.flatMap(({ name: node, computed, wrong: numbers, first }) =>
-    first
-      ? [
-          `${printable(node)} ${computed ? 'computes angles' : 'reads tables'} with ${numbers} wrong ${numbers === 1 ? 'number' : 'numbers'}: at position ` +
-            `${first.position} ${first.part} of pair ${first.pair} is ${small(first.got)}, and not ${small(first.expected)}.`,
-        ]
-      : [],
-  );
   const notes = tables.map(
     ({ name: node, positions, worst }) =>
       `${printable(node)}: cos and sin compared at ${positions} positions, at most ${small(worst)} apart.`,
@@ -158,7 +151,7 @@ function sideOfGraph({ name, file, graph }: GraphSide, other?: DiffSide): DiffSi
     rope,
     about,
     notes,
-    findings: [...findings.map(printable), ...wrong],
+    findings: problemsOf(found),
     tables,
     alike,
   };
@@ -205,8 +198,4 @@ function tableOf({ rows, maxRelInvFreq, worstPair, apart, searched, nmse }: Rope
     `    NMSE        ${at((one) => one.text)}`,
     ...(nmse.some((one) => one.image !== undefined) ? [`    NMSE image  ${at((one) => one.image!)}`] : []),
   ];
-}
-
-function small(value: number): string {
-  return value > 0 && value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
 }

@@ -3,17 +3,30 @@ import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { checkExternal, readFileBytes, readJsonFile } from '@ropewalk/formats/internal/node';
 import { readExternal } from '@ropewalk/formats/node';
-import { type GraphContents, graphContents, type ImportedModel, importOnnx } from '@ropewalk/onnx';
+import { type GraphContents, type GraphRope, graphContents, type ImportedModel, importOnnx } from '@ropewalk/onnx';
 import { groupAlike, MAX_MODEL_BYTES, type OnnxValueType } from '@ropewalk/onnx/internal';
 import { RopewalkError } from 'ropewalk';
 import { nameLayers, show } from 'ropewalk/internal';
 import { describeRopes, opsetsOf, ropesToJson } from './inspect-rope.js';
-import { printable, sizeText } from './output.js';
+import { printable, sizeText, small } from './output.js';
 
 /** Reads a graph and finds its RoPE. Of the files beside it only the tables are read. */
 export function readGraph(file: string): ImportedModel {
   const bytes = readFileBytes(file, MAX_MODEL_BYTES);
   return importOnnx(bytes, file, { loadExternal: (place) => readExternal(file, place) });
+}
+
+/** The problems inside a graph, and those of its tables beside a model's frequencies, as full sentences. */
+export function problemsOf({ findings, tables }: GraphRope): string[] {
+  const wrong = tables.flatMap(({ name: node, computed, wrong: numbers, first }) =>
+    first
+      ? [
+          `${node} ${computed ? 'computes angles' : 'reads tables'} with ${numbers} wrong ${numbers === 1 ? 'number' : 'numbers'}: at position ` +
+            `${first.position} ${first.part} of pair ${first.pair} is ${small(first.got)}, and not ${small(first.expected)}.`,
+        ]
+      : [],
+  );
+  return [...findings, ...wrong].map(printable);
 }
 
 /** The description of a model's graphs. */

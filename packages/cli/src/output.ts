@@ -136,3 +136,8 @@ export function openPercentBar(what: string, quiet = false, stream: NodeJS.Write
     stop: () => printer.stop(),
   };
 }
+
+/** Two digits, with an exponent for what is below 0.001. */
+export function small(value: number): string {
+  return value > 0 && value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2)));
+}

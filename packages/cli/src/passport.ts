@@ -1,12 +1,16 @@
 /** `ropewalk passport`: what every runtime rotates with a model's files, what is wrong, and what it costs. @module */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import { readRopeSource } from '@ropewalk/checkpoint/node';
 import { type Passport, type PassportForm, passportOf } from '@ropewalk/dialects';
 import { readJsonFile, writeOutput } from '@ropewalk/formats/internal/node';
-import { modelFileOf, readGgufModel } from '@ropewalk/formats/node';
+import { isGraphFolder, modelFileOf, onnxFileOf, readGgufModel } from '@ropewalk/formats/node';
+import { graphRope } from '@ropewalk/onnx';
+import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { countLayers, escapeMarkup, Fields } from 'ropewalk/internal';
 import { describeLayers } from './inspect.js';
+import { problemsOf, readGraph } from './inspect-graph.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printable, printResult } from './output.js';
 import { type Cost, costOf } from './passport-cost.js';
@@ -34,11 +38,16 @@ export async function passport(paths: readonly string[], options: PassportComman
   if (options.text === undefined)
     flags.refuseAny(['backend', 'threads', 'activations'], 'it needs --text FILE, of which the cost is computed.');
   const forms: PassportForm[] = [];
-  for (const path of paths) forms.push(await readForm(path));
+  const graphs: Finding[] = [];
+  for (const path of paths) {
+    const graph = isGraph(path) ? await readGraphForm(path, paths[0]!, context) : undefined;
+    forms.push(graph?.form ?? (await readForm(path)));
+    graphs.push(...(graph?.findings ?? []));
+  }
   const result = passportOf(forms, { serve: options.serve, context });
   const { table } = result;
   const hash = table && createHash('sha256').update(table).digest('hex');
-  const findings = [...result.findings];
+  const findings = [...graphs, ...result.findings];
   const isStamped = hash !== undefined && findings.every(({ level }) => level !== 'error');
   if (options.stamp !== undefined && hash !== undefined) {
     if (options.check) findings.push(...checkStamp(options.stamp, hash));
@@ -77,7 +86,28 @@ async function readForm(path: string): Promise<PassportForm> {
   }
   if (/\.json$/i.test(file)) return { name: path, json: readJsonFile(file) };
   if (!existsSync(file)) fail('FORMAT', path, 'there is no such file or folder.');
-  return refuse('FORMAT', path, 'a config.json, a .gguf, or a folder with one', file);
+  return refuse('FORMAT', path, 'a config.json, a .gguf, an .onnx, or a folder with one', file);
+}
+
+const isGraph = (path: string): boolean => /\.onnx$/i.test(path) || isGraphFolder(path);
+
+/** Reads the RoPE of a graph beside the first form: tables tell frequencies only within their rounding. */
+async function readGraphForm(
+  path: string,
+  first: string,
+  context: number | undefined,
+): Promise<{ form: PassportForm; findings: Finding[] }> {
+  const next = 'Give the form that it was made from before it: config.json or a .gguf.';
+  if (path === first) fail('UNSUPPORTED', path, `a graph is compared with another form. ${next}`);
+  const source = await readRopeSource(first, context);
+  if (source.kind === 'record') return fail('FORMAT', first, `it is no model. ${next}`);
+  const file = onnxFileOf(path);
+  const found = graphRope(readGraph(file), file, source.model);
+  const { rope } = found;
+  const layers = source.model.layers.map((layer) => ({ ...layer, rope: layer.rope && (rope as RopeSpec) }));
+  const model = 'layers' in rope ? rope : { ...source.model, layers };
+  const findings = problemsOf(found).map((says): Finding => ({ level: 'error', where: path, says }));
+  return { form: { name: path, reader: 'the graph itself', model }, findings };
 }
 
 /** Holds a model against a stamp. */

@@ -250,7 +250,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
   program
     .command('passport')
     .description('what every runtime rotates with a model’s files, what is wrong in them, and what it costs')
-    .argument('<models...>', `the forms of one model, each ${MODEL}; the first is what its maker published`)
+    .argument(
+      '<models...>',
+      `the forms of one model, each ${MODEL}, or an .onnx behind another; the first is what its maker published`,
+    )
     .option(
       '--serve <line>',
       'a server and its arguments, such as "llama-server --rope-scale 4"; may be repeated',

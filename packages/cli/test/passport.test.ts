@@ -32,6 +32,19 @@ describe('ropewalk passport', () => {
     assert.match(stdout, /^ {2}llama\.cpp\n {4}the same$/m);
     assert.match(stdout, /^0 errors, 0 warnings, 0 notes; hash [0-9a-f]{12}$/m);
   });
+  test('a graph beside the config that it was written from, and beside another', async () => {
+    const graph = join(folder, 'graph');
+    assert.equal((await ropewalkIn(folder, 'export', MARLINE, '--whole', '-o', graph)).status, 0);
+    const { status, stdout } = await ropewalk(own, graph);
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /^ {2}the graph itself\n {4}the same$/m);
+    const wrong = await ropewalk(other, join(graph, 'onnx', 'model.onnx'));
+    assert.equal(wrong.status, 1);
+    assert.match(wrong.stdout, /model\.onnx, the graph itself: Layers 0-3: base 10000 instead of 500000\.$/m);
+    const alone = await ropewalk(graph);
+    assert.equal(alone.status, 2);
+    assert.match(alone.stderr, /a graph is compared with another form\. Give the form/);
+  });
   test('forms that differ: exit 1, and the position from which it matters', async () => {
     const { status, stdout } = await ropewalk(own, other);
     assert.equal(status, 1);

@@ -114,6 +114,15 @@ export function readLayer(given: LayerRope, where: string): LayerRope {
   return { layer, layerType, window, rope: readOptional(rope, `${where}: rope`) };
 }
 
+/** Checks the layers of a model that a caller gives. */
+export function readModelRope(given: ModelRope, where: string): ModelRope {
+  const own = readOptions(given, where);
+  return {
+    ...own,
+    layers: Array.from(readList(own.layers, `${where}: layers`), (one) => readLayer(one, `${where}: layers`)),
+  };
+}
+
 /** Makes a text that two records share if they are alike, and only then. */
 export const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
 

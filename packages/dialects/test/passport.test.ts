@@ -64,11 +64,11 @@ describe('readings of one form', () => {
     assert.deepEqual(findings, []);
     assert.ok(readings.every(({ same }) => same));
   });
-  test('rope_parameters alone: transformers 4 and older readers take base 10000, from position 1 on, with the repair', () => {
+  test('rope_parameters alone: transformers 4, older readers and MLX-LM take base 10000, from position 1 on, with the repair', () => {
     const { rope_theta, rope_scaling, ...rest } = LLAMA;
     const form = config({ ...rest, rope_parameters: { rope_theta, ...(rope_scaling as Json) } });
     const found = levels([form]);
-    assert.equal(found.length, 2);
+    assert.equal(found.length, 3);
     for (const line of found) {
       assert.match(line, /^warning: .*base 10000 instead of 500000, scaling none instead of llama3 /);
       assert.match(line, /Write "rope_theta": 500000, "rope_scaling": \{"rope_type":"llama3","factor":32,/);
@@ -88,6 +88,35 @@ describe('readings of one form', () => {
       passportOf([config(phi.config)]).findings.map(({ level, where }) => `${level} ${where}`),
       ['note config.json, vLLM'],
     );
+  });
+  test('MLX-LM: what its class does not read, or takes otherwise', () => {
+    const byMlx = (json: Json): string[] =>
+      passportOf([config(json)])
+        .findings.filter(({ where }) => where === 'config.json, MLX-LM')
+        .map(({ level, says }) => `${level}: ${says}`);
+    assert.deepEqual(byMlx(LLAMA), []);
+    const [moe] = byMlx(QWEN);
+    assert.match(moe!, /^warning: MLX-LM's class for qwen3_moe does not read rope_scaling\. .*none instead of yarn/);
+    assert.deepEqual(byMlx({ ...QWEN, model_type: 'qwen3' }), []); // YaRN is computed alike
+    const dynamic = byMlx({ ...LLAMA, rope_scaling: { rope_type: 'dynamic', factor: 2 } });
+    assert.deepEqual(dynamic, ['warning: It has no RoPE of the type dynamic. This form fails there.']);
+    const short = byMlx({ ...LLAMA, rope_scaling: { rope_type: 'yarn', factor: 4 } });
+    assert.match(short[0]!, /^warning: Without original_max_position_embeddings MLX-LM takes 4096\./);
+    const { rope_theta, ...rest }: Json = { ...QWEN, model_type: 'qwen3', rope_scaling: undefined };
+    const needs = byMlx({ ...rest, rope_parameters: { rope_type: 'default', rope_theta } });
+    assert.match(needs[0]!, /does not read rope_parameters, .* It needs rope_theta\. This form fails there\.$/);
+    const factors = Array.from({ length: 32 }, (_, j) => 1 + j);
+    const long = byMlx({
+      ...LLAMA,
+      rope_scaling: {
+        rope_type: 'longrope',
+        long_factor: factors,
+        short_factor: factors.map(() => 1),
+        factor: 16,
+        original_max_position_embeddings: 8192,
+      },
+    });
+    assert.match(long[0]!, /^note: MLX-LM takes the long factors at every length/);
   });
   test('no published config has an error', () => {
     for (const { name, config: json } of PUBLISHED)
@@ -236,6 +265,11 @@ describe('arguments of servers', () => {
     );
     assert.deepEqual({ ...served.scaling }, { ...served.scaling, kind: 'yarn', factor: 4, originalContext: 8192 });
     assert.equal(reading([file], 'llama-server --rope-freq-scale 0.25').scaling?.kind, 'linear');
+    assert.equal(reading([file], 'llama-server --override-kv llama.rope.freq_base=float:20000').base, 20000);
+    assert.equal(
+      reading([file], 'llama-server --override-kv=llama.rope.scaling.type=str:linear --rope-scale 8').scaling?.kind,
+      'linear',
+    );
     assert.equal(reading([config(plain)], `vllm serve m --hf-overrides '{"rope_theta": 20000}'`).base, 20000);
     const scaling = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}';
     assert.equal(
@@ -259,6 +293,7 @@ describe('arguments of servers', () => {
       ['llama-sever --rope-scale 4', /--serve: expected llama-server, .*Did you mean/],
       ['llama-server --rope-scal 4', /--serve: expected an argument of llama-server.*--rope-scal/],
       ['llama-server --rope-scale', /--rope-scale needs a value/],
+      ['llama-server --override-kv llama.rope.freq_base=1', /--override-kv: expected KEY=TYPE:VALUE/],
       ['vllm --rope-theta x', /--rope-theta: expected a number/],
       ['llama-server --rope-scaling none', /llama-server reads a GGUF/],
       ['vllm --hf-overrides {', /--hf-overrides: expected an object as JSON/],
@@ -272,6 +307,23 @@ describe('arguments of servers', () => {
         line,
       );
   });
+});
+
+test('a form that the caller read is held against the first', () => {
+  const [first] = passportOf([config(LLAMA)]).readings;
+  const read = (layers = first!.model!.layers) =>
+    passportOf([
+      config(LLAMA),
+      { name: 'model.onnx', reader: 'the graph itself', model: { ...first!.model!, layers } },
+    ]);
+  assert.deepEqual(read().findings, []);
+  const wrong = first!.model!.layers.map((layer) => ({ ...layer, rope: { ...layer.rope!, base: 10000 } }));
+  const [finding] = read(wrong).findings;
+  assert.match(
+    `${finding!.level} ${finding!.where}: ${finding!.says}`,
+    /^error model\.onnx, the graph itself: .*base 10000/,
+  );
+  assert.equal(finding!.repair, 'Write this form again from the first one.');
 });
 
 test('the text of a table survives conversion, and changes with the base', () => {

@@ -4,9 +4,9 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { nameLayers, ranges, readList, readOptions } from 'ropewalk/internal';
+import { nameLayers, ranges, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
-import { groupBy, keyOf, readLayer } from '../model-rope.js';
+import { groupBy, keyOf, readModelRope } from '../model-rope.js';
 import { type Agreement, compareRope, type RopeComparison } from './compare.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
@@ -111,9 +111,7 @@ function windowNotes(a: readonly LayerRope[], b: readonly LayerRope[]): string[]
 function readSide(given: ComparedSide, where: string): ComparedSide {
   const { rope, recipe } = readOptions(given, where);
   const own = readOptions(rope, `${where}: rope`);
-  if (!('layers' in own)) return { rope: own, recipe };
-  const layers = Array.from(readList(own.layers, `${where}: layers`), (layer) => readLayer(layer, `${where}: layers`));
-  return { rope: { ...own, layers }, recipe };
+  return { rope: 'layers' in own ? readModelRope(own, where) : own, recipe };
 }
 
 function compareLayer(

@@ -10,7 +10,7 @@ import { optionNames } from '../calls.js';
 import { compareModels, type ModelComparison } from '../convert/compare-models.js';
 import { convertRope } from '../convert/convert.js';
 import { effectiveRope } from '../convert/effective.js';
-import { groupLayers, type ModelRope } from '../model-rope.js';
+import { groupLayers, type ModelRope, readModelRope } from '../model-rope.js';
 import { lintConfig, lintGguf, type PassportFinding, refused } from './lint.js';
 import { type PassportForm, type PassportReading, readingsOf } from './readings.js';
 import { served } from './serve.js';
@@ -98,8 +98,13 @@ export function passportOf(forms: readonly PassportForm[], given: PassportOption
 function readForm(given: PassportForm): PassportForm {
   const form = readOptions(given, 'passport: forms');
   if (typeof form.name !== 'string' || form.name === '') refuse('RANGE', 'passport: forms: name', 'a name', form.name);
+  const where = `passport: forms: ${form.name}`;
+  if ('model' in form) {
+    if (typeof form.reader !== 'string') refuse('RANGE', `${where}: reader`, 'the name of its reader', form.reader);
+    return { ...form, model: readModelRope(form.model, `${where}: model`) };
+  }
   const has = 'json' in form ? form.json : (form as { header?: unknown }).header;
-  if (typeof has !== 'object' || has === null) refuse('RANGE', `passport: forms: ${form.name}`, 'json or header', has);
+  if (typeof has !== 'object' || has === null) refuse('RANGE', where, 'json, header or model', has);
   return form;
 }
 
@@ -121,6 +126,7 @@ function servedBy(forms: readonly PassportForm[], line: string): ReturnType<type
 }
 
 function lintOf(form: PassportForm, model: ModelRope): PassportFinding[] {
+  if ('model' in form) return [];
   return 'header' in form ? lintGguf(form.header, model, form.name) : lintConfig(form.json, model, form.name);
 }
 
@@ -210,6 +216,7 @@ function repairOf(first: PassportReading, one: PassportReading): { repair?: stri
   const spec = first.model!.layers.find(({ rope }) => rope)?.rope;
   if (!spec || isServed(one)) return {};
   if (one.current && one.form === first.form) return {};
+  if (one.source === undefined) return { repair: 'Write this form again from the first one.' };
   const kinds = groupLayers(first.model!.layers).filter(({ rope }) => rope).length;
   if (kinds > 1) return { repair: 'Write the fields of each kind of layer in this form, or convert the model again.' };
   const toGguf = one.model?.source === 'gguf';

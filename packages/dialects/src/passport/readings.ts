@@ -12,23 +12,27 @@ import { ropeFromGguf } from '../gguf.js';
 import { readingsOfConfig, ropeFromConfig } from '../huggingface-config.js';
 import type { LayerRope, ModelRope, ModelRopeOptions } from '../model-rope.js';
 
-/** One form of a model: its parsed config.json, or the header of its GGUF. */
-export type PassportForm = { readonly name: string } & ({ readonly json: unknown } | { readonly header: GgufHeader });
+/** One form of a model: its parsed config.json, the header of its GGUF, or what a reader of another form found in it. */
+export type PassportForm = { readonly name: string } & (
+  | { readonly json: unknown }
+  | { readonly header: GgufHeader }
+  | { readonly model: ModelRope; readonly reader: string }
+);
 
 /** How one reader reads one form. */
 export interface PassportReading {
   /** The form's name. */
   readonly form: string;
-  /** `transformers 5`, `llama.cpp`, or the arguments of a server. */
+  /** `transformers 5`, `llama.cpp`, `MLX-LM`, or the arguments of a server. */
   readonly reader: string;
-  /** Whether a release of today reads the form so. */
+  /** Whether this is a release of today that reads all of the form's fields. */
   readonly current: boolean;
   /** Undefined where the reader fails. */
   readonly model: ModelRope | undefined;
   /** Why the reader fails, or reads the form in its own way, in full sentences. */
   readonly why: readonly string[];
-  /** Where the reader's code is: `repo@commit` or `repo#number`. */
-  readonly source: string;
+  /** Where the reader's code is: `repo@commit` or `repo#number`. Undefined for a form that the caller read. */
+  readonly source?: string;
 }
 
 /** The readers that came before rope_parameters. */
@@ -46,6 +50,7 @@ const OLD_SOURCE = 'sgl-project/sglang#14745, deepspeedai/DeepSpeed#8345, vllm-p
 export function readingsOf(form: PassportForm, context?: number): PassportReading[] {
   const options: ModelRopeOptions = { context, where: form.name };
   const { name } = form;
+  if ('model' in form) return [{ form: name, reader: form.reader, current: true, model: form.model, why: [] }];
   if ('header' in form) {
     const model = ropeFromGguf(form.header, options);
     const source = 'ggml-org/llama.cpp@de3ff815';
@@ -84,6 +89,11 @@ export function readingsOf(form: PassportForm, context?: number): PassportReadin
       'vLLM chooses by max_model_len, once, when it starts; transformers chooses by the tokens of each call.',
     ];
     readings.push(of('vLLM', true, start, why, 'vllm-project/vllm@41c5903'));
+  }
+  const mlx = asMlx(form.json, options);
+  if (mlx) {
+    const layers = mlx.config && read(() => ropeFromConfig(mlx.config, { ...options, context: mlx.context }).layers);
+    readings.push(of('MLX-LM', mlx.isChoice, layers, mlx.why, 'ml-explore/mlx-lm@d78bf58e'));
   }
   return readings;
 }
@@ -130,4 +140,70 @@ function layersOfVllm(five: ModelRope, json: unknown, options: ModelRopeOptions)
 export function fieldsOf(json: unknown, where: string): Fields {
   const outer = new Fields(json, where);
   return outer.optionalObject('text_config') ?? outer;
+}
+
+/**
+ * The classes of MLX-LM that read rope_theta, and rope_scaling or not, with the base for configs without one. Other
+ * classes read other fields, and no claim is made about them.
+ *
+ * @see ml-explore/mlx-lm@d78bf58e mlx_lm/models/ and rope_utils.py
+ */
+const MLX: Readonly<Record<string, { readonly base?: number; readonly scales: boolean }>> = {
+  llama: { base: 10000, scales: true },
+  mistral: { base: 10000, scales: true },
+  olmo2: { base: 10000, scales: true },
+  seed_oss: { base: 10000, scales: true },
+  qwen2: { base: 1e6, scales: true },
+  qwen3: { scales: true },
+  granite: { scales: true },
+  qwen3_moe: { scales: false },
+  mixtral: { base: 1e6, scales: false },
+  gemma: { base: 10000, scales: false },
+  gemma2: { base: 10000, scales: false },
+  starcoder2: { base: 100000, scales: false },
+};
+
+/** A config as MLX-LM sees it: without `config` where it fails, undefined where it sees the same. */
+function asMlx(
+  json: unknown,
+  options: ModelRopeOptions,
+): { config: Json | undefined; context?: number; isChoice: boolean; why: string[] } | undefined {
+  const config = json as Json;
+  const row = Object.hasOwn(MLX, String(config.model_type)) ? MLX[String(config.model_type)]! : undefined;
+  if (!row || isObject(config.text_config)) return undefined;
+  const { rope_parameters: unread, rope_scaling: given, ...rest } = config;
+  const name = `MLX-LM's class for ${config.model_type}`;
+  const why: string[] = [];
+  let isChoice = true;
+  const lose = (sentence: string): void => {
+    why.push(sentence);
+    isChoice = false;
+  };
+  if (isObject(unread)) lose(`${name} does not read rope_parameters, but rope_theta and rope_scaling.`);
+  const base = rest.rope_theta ?? row.base;
+  if (base === undefined) return { config: undefined, isChoice: false, why: [...why, 'It needs rope_theta.'] };
+  if (rest.rope_theta === undefined) lose(`Without rope_theta it takes the base ${base}.`);
+  const scaling = isObject(given) ? given : undefined;
+  const type = scaling && (scaling.type || (scaling.rope_type ?? 'default'));
+  let own: Json | undefined;
+  let { context } = options;
+  if (scaling && type !== 'default' && type !== 'mrope') {
+    if (!row.scales) lose(`${name} does not read rope_scaling.`);
+    else if (!['linear', 'llama3', 'yarn', 'longrope'].includes(String(type)))
+      return { config: undefined, isChoice: false, why: [...why, `It has no RoPE of the type ${type}.`] };
+    else {
+      own = { ...scaling, rope_type: type, type: undefined };
+      if (type === 'longrope') {
+        why.push('MLX-LM takes the long factors at every length; transformers chooses by the tokens of each call.');
+        context ??= config.max_position_embeddings as number | undefined;
+      }
+      const original = type === 'llama3' ? 8192 : 4096;
+      if (type !== 'linear' && own.original_max_position_embeddings === undefined) {
+        lose(`Without original_max_position_embeddings MLX-LM takes ${original}.`);
+        own.original_max_position_embeddings = original;
+      }
+    }
+  }
+  if (why.length === 0) return undefined;
+  return { config: { ...rest, rope_theta: base, ...(own && { rope_scaling: own }) }, context, isChoice, why };
 }

@@ -30,11 +30,22 @@ const ggufKey =
     return { ...form, header: { ...form.header, metadata } };
   };
 
+/** Writes the key that `--override-kv KEY=TYPE:VALUE` names. */
+const overrideKv: Change = (form, value, where) => {
+  const [, key, type, text] =
+    /^([^=]+)=(int|float|bool|str):(.*)$/s.exec(value) ??
+    refuse('FORMAT', where, 'KEY=TYPE:VALUE with the type int, float, bool or str', value);
+  if (!('header' in form)) fail('UNSUPPORTED', where, `llama-server reads a GGUF, and ${form.name} is none.`);
+  const parsed = type === 'str' ? text : type === 'bool' ? text === 'true' : number(text!, where);
+  const metadata = new Map([...form.header.metadata, [key!, parsed] as const]);
+  return { ...form, header: { ...form.header, metadata } };
+};
+
 /** Changes a config's language model. */
 const config =
   (change: (fields: Json, value: string, where: string) => Json): Change =>
   (form, value, where) => {
-    if (!('json' in form)) fail('UNSUPPORTED', where, `this server reads a config.json, and ${form.name} is a GGUF.`);
+    if (!('json' in form)) fail('UNSUPPORTED', where, `this server reads a config.json, and ${form.name} is none.`);
     const outer = form.json as Json;
     const inner = outer.text_config as Json | undefined;
     const json = inner ? { ...outer, text_config: change(inner, value, where) } : change(outer, value, where);
@@ -73,6 +84,7 @@ const SERVERS: Readonly<Record<string, Readonly<Record<string, Change>>>> = {
     '--yarn-attn-factor': ggufKey('rope.scaling.yarn_attn_factor', number),
     '--yarn-beta-slow': ggufKey('rope.scaling.yarn_beta_slow', number),
     '--yarn-beta-fast': ggufKey('rope.scaling.yarn_beta_fast', number),
+    '--override-kv': overrideKv,
   },
   vllm: {
     '--hf-overrides': override,
