@@ -270,18 +270,42 @@ describe('arguments of servers', () => {
       reading([file], 'llama-server --override-kv=llama.rope.scaling.type=str:linear --rope-scale 8').scaling?.kind,
       'linear',
     );
-    assert.equal(reading([config(plain)], `vllm serve m --hf-overrides '{"rope_theta": 20000}'`).base, 20000);
     const scaling = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}';
-    assert.equal(
-      reading([config(plain)], `vllm serve m --hf-overrides '{"rope_scaling": ${scaling}}'`).scaling?.kind,
-      'yarn',
-    );
     assert.equal(
       reading([config(plain)], `sglang --json-model-override-args '{"rope_scaling": ${scaling}}'`).scaling?.kind,
       'yarn',
     );
     const tgi = reading([config(plain)], 'text-generation-launcher --rope-scaling linear --rope-factor 2');
     assert.deepEqual(tgi.scaling, { kind: 'linear', factor: 2 });
+  });
+  test('vLLM sets its overrides on a config whose base is in rope_parameters already', () => {
+    const served = (override: string, json: Json = plain) => {
+      const { readings, findings } = passportOf([config(json)], {
+        serve: [`vllm serve m --hf-overrides '${override}'`],
+      });
+      const { rope } = readings.at(-1)!.model!.layers[0]!;
+      return { base: rope!.base, scaling: rope!.scaling?.kind, says: findings.map(({ says }) => says).join(' ') };
+    };
+    const theta = served('{"rope_theta": 20000}');
+    assert.equal(theta.base, 500000);
+    assert.match(theta.says, /vLLM does not read this rope_theta/);
+    const yarn = '"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768';
+    const lost = served(`{"rope_scaling": {${yarn}}}`);
+    assert.deepEqual([lost.base, lost.scaling], [10000, 'yarn']);
+    assert.match(lost.says, /takes the base 10000 without rope_theta\. Write rope_theta in rope_scaling\./);
+    const whole = served(`{"rope_parameters": {${yarn},"rope_theta":20000}}`);
+    assert.deepEqual([whole.base, whole.scaling], [20000, 'yarn']);
+    assert.doesNotMatch(whole.says, /takes the base/);
+    assert.equal(served('{"rope_scaling": null}').base, 10000);
+    assert.throws(
+      () => served('{"rope_scaling": {"type":"linear","factor":4.0}}'),
+      /rope_type, without which vLLM fails/,
+    );
+    const inner = { model_type: 'llava', text_config: plain };
+    assert.equal(served('{"text_config": {"rope_parameters": {"rope_type":"default","rope_theta":7}}}', inner).base, 7);
+    const outer = served('{"rope_parameters": {"rope_type":"default","rope_theta":7}}', inner);
+    assert.equal(outer.base, 500000);
+    assert.match(outer.says, /beside text_config, where the model does not read it/);
   });
   test('are a warning where they change the RoPE', () => {
     const found = levels([config(plain)], ['vllm --rope-theta 10000']);

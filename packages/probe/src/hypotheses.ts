@@ -52,8 +52,8 @@ export interface Scale {
   around?(): Scale[];
 }
 
-/** Writes a number of a hypothesis with three digits. */
-export const number = (value: number): string => Number(value.toPrecision(3)).toLocaleString('en');
+/** Writes a number of a hypothesis with four digits: the nearest that is tried beside it is half a percent away. */
+export const number = (value: number): string => Number(value.toPrecision(4)).toLocaleString('en');
 
 const steps = (low: number, high: number, step: number): number[] => {
   const grid: number[] = [];
@@ -95,15 +95,7 @@ export function scalesOf(rope: RopeSpec): Scale[] {
     {
       own: 1,
       grid: steps(1 / 16, 40, 2 ** 0.5),
-      at: (factor) => {
-        return {
-          kind: 'linear',
-          value: factor,
-          fitted: true,
-          says: `turns every pair ${factor >= 1 ? `${number(factor)} times as slowly` : `${number(1 / factor)} times as fast`} as the model: positions divided by ${number(factor)}, or linear scaling`,
-          change: { rope: (spec) => slower(spec, factor) },
-        };
-      },
+      at: linear,
     },
     {
       own: 1,
@@ -120,6 +112,16 @@ export function scalesOf(rope: RopeSpec): Scale[] {
     },
     TEMPERATURE,
   ];
+}
+
+function linear(factor: number): Hypothesis {
+  return {
+    kind: 'linear',
+    value: factor,
+    fitted: true,
+    says: `turns every pair ${factor >= 1 ? `${number(factor)} times as slowly` : `${number(1 / factor)} times as fast`} as the model: positions divided by ${number(factor)}, or linear scaling`,
+    change: { rope: (spec) => slower(spec, factor) },
+  };
 }
 
 /** Divides the frequency of each pair by a factor, under the rule that the model has. */
@@ -195,8 +197,39 @@ export function plainHypotheses(rope: RopeSpec, maxContext: number): Hypothesis[
         const scale = scalingScale(kind, context);
         for (const factor of [4, 16]) all.push(scale.at(factor));
       }
+    if (rope.base !== DEFAULT_BASE) addReplaced(all, rope, maxContext);
   }
   return all;
+}
+
+/** The base of readers that find none. */
+const DEFAULT_BASE = 10000;
+
+/**
+ * Adds scalings that have come in place of a record with the base, so that the base is the default one.
+ *
+ * @see vllm-project/vllm@v0.32.0 vllm/config/model.py (`_apply_dict_overrides`): `--hf-overrides` with rope_parameters
+ */
+function addReplaced(all: Hypothesis[], { base }: RopeSpec, maxContext: number): void {
+  const add = (scale: (factor: number) => Hypothesis, factors: readonly number[]): void => {
+    const replaced: Scale = {
+      own: 1,
+      grid: [],
+      at: (factor) => {
+        const { says, change, value } = scale(factor);
+        return {
+          kind: 'scaling',
+          value,
+          says: `rotates with base ${number(DEFAULT_BASE)}, and the model's is ${number(base)}; and it ${says}`,
+          change: { rope: (spec) => change.rope!({ ...spec, base: DEFAULT_BASE }) },
+          scale: replaced,
+        };
+      },
+    };
+    all.push(...factors.map((factor) => replaced.at(factor)));
+  };
+  add(linear, FACTORS);
+  for (const context of new Set([maxContext, ...CONTEXTS])) add(scalingScale('yarn', context).at, [4, 16]);
 }
 
 /** The original contexts of scalings that are tried. */

@@ -68,23 +68,23 @@ export function passportOf(forms: readonly PassportForm[], given: PassportOption
   const lines = options.serve === undefined ? [] : Array.from(readList(options.serve, 'passport: serve'), readLine);
   const findings: PassportFinding[] = [];
   const readings: PassportReading[] = [];
-  const tryReading = (form: PassportForm, as?: string): void => {
+  const tryReading = (form: PassportForm, as?: Pick<PassportReading, 'reader' | 'why' | 'source'>): void => {
     try {
       const [own, ...others] = readingsOf(form, context);
       if (as === undefined) findings.push(...lintOf(form, own!.model!));
       tableText(own!.model!); // refuses what no runtime can rotate by
-      readings.push(as === undefined ? own! : { ...own!, reader: as, source: `${as.split(' ')[0]} --help` });
+      readings.push({ ...own!, ...as });
       if (as === undefined) readings.push(...others);
     } catch (error) {
       if (!(error instanceof RopewalkError)) throw error;
-      findings.push(refused(error, as ?? form.name));
+      findings.push(refused(error, as?.reader ?? form.name));
     }
   };
   for (const form of list) tryReading(form);
   const isRead = readings[0]?.form === list[0]!.name;
   for (const line of lines) {
-    const { form, server, arguments: used } = servedBy(list, line);
-    tryReading(form, `${server} ${used.join(' ')}`);
+    const { form, server, arguments: used, notes, source } = servedBy(list, line);
+    tryReading(form, { reader: `${server} ${used.join(' ')}`, why: notes, source });
   }
   // Another form, or a server's line, is not the maker's, so nothing is compared with it.
   const first = isRead ? readings[0] : undefined;
@@ -187,7 +187,8 @@ function findingOf(first: PassportReading, one: ComparedReading): PassportFindin
         source,
       },
     ];
-  if (one.same) return [];
+  if (one.same)
+    return isServed(one) && one.why.length > 0 ? [{ level: 'warning', where, says: one.why.join(' '), source }] : [];
   const level = levelOf(first, one);
   const says = one
     .comparison!.groups.filter(({ same }) => !same)

@@ -5,8 +5,8 @@ import type { PassportForm } from './readings.js';
 
 type Json = Record<string, unknown>;
 
-/** Changes a form as an argument's value says. */
-type Change = (form: PassportForm, value: string, where: string) => PassportForm;
+/** Changes a form as an argument's value says. `note` takes what is surprising in it, in full sentences. */
+type Change = (form: PassportForm, value: string, where: string, note: (sentence: string) => void) => PassportForm;
 
 const number = (value: string, where: string): number => {
   const parsed = Number(value);
@@ -41,18 +41,24 @@ const overrideKv: Change = (form, value, where) => {
   return { ...form, header: { ...form.header, metadata } };
 };
 
+/** Reads the config that a server reads. */
+function jsonOf(form: PassportForm, where: string): Json {
+  if (!('json' in form))
+    return fail('UNSUPPORTED', where, `this server reads a config.json, and ${form.name} is none.`);
+  return form.json as Json;
+}
+
 /** Changes a config's language model. */
 const config =
   (change: (fields: Json, value: string, where: string) => Json): Change =>
   (form, value, where) => {
-    if (!('json' in form)) fail('UNSUPPORTED', where, `this server reads a config.json, and ${form.name} is none.`);
-    const outer = form.json as Json;
+    const outer = jsonOf(form, where);
     const inner = outer.text_config as Json | undefined;
     const json = inner ? { ...outer, text_config: change(inner, value, where) } : change(outer, value, where);
     return { ...form, json };
   };
 
-/** Merges an override as vLLM and SGLang do: its fields win, objects are replaced whole. */
+/** Merges an override as SGLang does: its fields win, objects are replaced whole. */
 const override = config((fields, value, where) => {
   const { text_config: nested, ...given } = object(value, where);
   const own = { ...given, ...(nested as Json | undefined) };
@@ -62,6 +68,44 @@ const override = config((fields, value, where) => {
   return { ...rest, ...(replaced ? {} : { rope_scaling: scaling, rope_parameters: parameters }), ...own };
 });
 
+/**
+ * Sets fields as vLLM does, on the config that transformers 5 has made, whose base is in rope_parameters already.
+ * Checked with a server of vLLM 0.32.0: vectors/probe.
+ *
+ * @see vllm-project/vllm@v0.32.0 vllm/config/model.py (`_apply_dict_overrides`), vllm/transformers_utils/config.py
+ */
+const overrideOfVllm: Change = (form, value, where, note) => {
+  const json = jsonOf(form, where);
+  const { text_config: nested, ...given } = object(value, where);
+  const inner = json.text_config as Json | undefined;
+  const beside = inner && Object.keys(given).find((key) => /^rope_/.test(key));
+  if (beside)
+    note(`vLLM sets ${beside} beside text_config, where the model does not read it. Write it in text_config.`);
+  const applied = (inner ? nested : given) as Json | undefined;
+  const { rope_theta: theta, ...set } = applied ?? {};
+  if (theta !== undefined)
+    note(
+      'vLLM does not read this rope_theta, because transformers 5 keeps the base in rope_parameters. Write it there.',
+    );
+  const own = inner ?? json;
+  let fields: Json = { ...own, ...set };
+  // Both names are one attribute of the config: the last wins.
+  const replaced = Object.keys(set).findLast((key) => key === 'rope_parameters' || key === 'rope_scaling');
+  if (replaced !== undefined) {
+    const { rope_scaling: _scaling, rope_theta: _theta, ...rest } = fields;
+    const parameters = (set[replaced] ?? { rope_type: 'default' }) as Json;
+    if (typeof parameters.rope_type !== 'string')
+      refuse('FORMAT', `${where}: ${replaced}`, 'an object with rope_type, without which vLLM fails', parameters);
+    const base = own.rope_theta ?? (own.rope_parameters as Json | undefined)?.rope_theta;
+    if (parameters.rope_theta === undefined && base !== 10000)
+      note(
+        `vLLM replaces rope_parameters whole, and takes the base 10000 without rope_theta. Write rope_theta in ${replaced}.`,
+      );
+    fields = { ...rest, rope_parameters: { rope_theta: 10000, ...parameters } };
+  }
+  return { ...form, json: inner ? { ...json, text_config: fields } : fields };
+};
+
 const scalingFields = (fields: Json): Json => (fields.rope_scaling ?? fields.rope_parameters ?? {}) as Json;
 const theta = config(({ rope_parameters: parameters, ...fields }, value, where) => {
   const rope_theta = number(value, where);
@@ -69,6 +113,14 @@ const theta = config(({ rope_parameters: parameters, ...fields }, value, where) 
     ? { ...fields, rope_parameters: { ...(parameters as Json), rope_theta } }
     : { ...fields, rope_theta };
 });
+
+/** An argument that vLLM of today does not have. */
+const removed =
+  (change: Change): Change =>
+  (form, value, where, note) => {
+    note('vLLM 0.32.0 does not have this argument, older releases did: use --hf-overrides.');
+    return change(form, value, where, note);
+  };
 
 /** The arguments of each server that change the RoPE. @see the servers' --help of November 2026 */
 const SERVERS: Readonly<Record<string, Readonly<Record<string, Change>>>> = {
@@ -87,13 +139,15 @@ const SERVERS: Readonly<Record<string, Readonly<Record<string, Change>>>> = {
     '--override-kv': overrideKv,
   },
   vllm: {
-    '--hf-overrides': override,
-    '--rope-scaling': config((fields, value, where) => ({
-      ...fields,
-      rope_parameters: undefined,
-      rope_scaling: object(value, where),
-    })),
-    '--rope-theta': theta,
+    '--hf-overrides': overrideOfVllm,
+    '--rope-scaling': removed(
+      config((fields, value, where) => ({
+        ...fields,
+        rope_parameters: undefined,
+        rope_scaling: object(value, where),
+      })),
+    ),
+    '--rope-theta': removed(theta),
   },
   sglang: { '--json-model-override-args': override },
   'text-generation-launcher': {
@@ -119,6 +173,10 @@ const NAMES: Readonly<Record<string, string>> = { tgi: 'text-generation-launcher
 export interface Served {
   readonly server: string;
   readonly arguments: readonly string[];
+  /** Where its code is, or what says so. */
+  readonly source: string;
+  /** Surprises of these arguments, in full sentences. */
+  readonly notes: readonly string[];
   readonly form: PassportForm;
 }
 
@@ -144,6 +202,7 @@ export function served(form: PassportForm, line: string): Served {
     );
   let now = form;
   const used: string[] = [];
+  const notes: string[] = [];
   for (let n = 1; n < words.length; n++) {
     const [flag, inline] = words[n]!.startsWith('--') ? splitAt(words[n]!) : [words[n]!, undefined];
     const change = Object.hasOwn(known, flag) ? known[flag] : undefined;
@@ -159,7 +218,7 @@ export function served(form: PassportForm, line: string): Served {
       continue;
     }
     const value = inline ?? words[++n] ?? fail('FORMAT', '--serve', `${flag} needs a value.`);
-    now = change(now, value, `--serve: ${flag}`);
+    now = change(now, value, `--serve: ${flag}`, (sentence) => notes.push(sentence));
     used.push(`${flag} ${value}`);
   }
   if (used.length === 0)
@@ -168,7 +227,8 @@ export function served(form: PassportForm, line: string): Served {
       '--serve',
       `no argument of ${server} in it changes the RoPE. Those that do: ${Object.keys(known).join(', ')}.`,
     );
-  return { server, arguments: used, form: now };
+  const source = server === 'vllm' ? 'vllm-project/vllm@v0.32.0' : `${server} --help`;
+  return { server, arguments: used, source, notes, form: now };
 }
 
 function splitAt(word: string): [flag: string, value: string | undefined] {
