@@ -1,5 +1,5 @@
 /** A dump: the tensors that one run of a model left behind. @module */
-import type { Tensor } from 'ropewalk';
+import type { RopeSpec, Tensor } from 'ropewalk';
 
 /** A tensor of a dump. Its values are read when asked for, so a dump of gigabytes is never in memory as a whole. */
 export interface DumpTensor {
@@ -25,5 +25,20 @@ export interface Dump {
   readonly tensors: readonly DumpTensor[];
   /** Sentences for the report, such as about tensors that could not be read. */
   readonly notes: readonly string[];
+  /** The facts that our recorder writes beside the tensors. */
+  readonly facts?: RunFacts;
   close(): Promise<void>;
+}
+
+/** The facts of a run that its tensors do not tell. */
+export interface RunFacts {
+  readonly layers: readonly LayerFacts[];
+}
+
+/** The heads of a layer, and the RoPE that it should have. */
+export interface LayerFacts {
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly rope: RopeSpec | undefined;
 }

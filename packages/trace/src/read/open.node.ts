@@ -1,13 +1,15 @@
 /** Opens a dump by its path: a file of tensors, or a folder of such files (Node only). @module */
+import { lstatSync } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
 import { type DumpFile, dumpOf, type SafetensorsFile } from '@ropewalk/formats';
 import { elementsAt } from '@ropewalk/formats/internal';
-import { openFile, readAt, readFileBytes, refuseSystem } from '@ropewalk/formats/internal/node';
+import { openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from '@ropewalk/formats/internal/node';
 import { isFolder, readSafetensorsHeader } from '@ropewalk/formats/node';
 import { DTYPES, type Dtype, type Tensor, tensorFrom, sizeBytes as unitBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import type { Dump, DumpTensor } from '../dump.js';
+import type { Dump, DumpTensor, RunFacts } from '../dump.js';
+import { factsOf, INDEX_FILE } from './recorded.js';
 
 /** A file without an index is read whole, so it has a limit. safetensors are read tensor by tensor. */
 const MAX_FILE_BYTES = 2 ** 30;
@@ -29,7 +31,12 @@ export async function openDump(path: string): Promise<Dump> {
     tensors.push(...(/\.safetensors$/i.test(file) ? await safetensorsIn(file) : arraysIn(file, prefix)));
   }
   if (tensors.length === 0) fail('FORMAT', path, 'it has no tensors: a dump is .safetensors, .npz, .npy or .pt files.');
-  return { label: path, tensors, notes: [], close: async () => {} };
+  return { label: path, tensors, notes: [], facts: folder ? readFacts(path) : undefined, close: async () => {} };
+}
+
+function readFacts(folder: string): RunFacts | undefined {
+  const index = join(folder, INDEX_FILE);
+  return lstatSync(index, { throwIfNoEntry: false })?.isFile() ? factsOf(readJsonFile(index), index) : undefined;
 }
 
 /** Lists the files of a folder and its folders, sorted. Links are left out: they may lead out of the folder. */
