@@ -277,7 +277,7 @@ export function differenceOf(a: Rows, b: Rows): number {
 }
 
 /** Differences up to this are those of one tensor in two runtimes. */
-const SAME = 0.02;
+export const SAME = 0.02;
 
 /**
  * Finds the layout in which a group is nearest to the other side. A plainer layout is kept unless another one is much

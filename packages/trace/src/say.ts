@@ -27,7 +27,7 @@ export function traceLines(report: TraceReport): string[] {
   if (!divergence) {
     const last = steps.at(-1)!;
     lines.push(
-      `SAME  no tensor leaves the noise. ${last.name} differs by ${percent(last.difference.rms)}, at most ${percent(last.difference.worst)} of a row.`,
+      `SAME  no tensor that was matched leaves the noise. ${last.name} differs by ${percent(last.difference.rms)}, at most ${percent(last.difference.worst)} of a row.`,
     );
     return lines;
   }

@@ -9,6 +9,7 @@ import {
   inOwnOrder,
   overlap,
   readGroup,
+  SAME,
   type Wanted,
 } from './arrange.js';
 import { type Cause, leftBy, type Scene } from './cause.js';
@@ -88,7 +89,8 @@ export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => v
 class Trace {
   readonly #a: Side;
   readonly #b: Side;
-  readonly #pairs: ReadonlyMap<string, Pair>;
+  readonly #pairs: Map<string, Pair>;
+  readonly #byValues: string[] = [];
   readonly #ruler = new Ruler();
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
@@ -101,15 +103,10 @@ class Trace {
   constructor(a: Side, b: Side) {
     [this.#a, this.#b] = [a, b];
     this.#pairs = pairsOf(a, b);
-    if (this.#pairs.size === 0)
-      fail(
-        'FORMAT',
-        b.dump.label,
-        `no name of its tensors is known as one of ${a.dump.label}. docs/trace.md lists the names.`,
-      );
   }
 
   async run(progress: (done: number) => void): Promise<TraceReport> {
+    await this.#matchByValues();
     const [steps, order] = [[] as Step[], [...this.#pairs.values()].sort((x, y) => inOrder(x.group, y.group))];
     let divergence: Divergence | undefined;
     this.#compareInputs();
@@ -134,8 +131,10 @@ class Trace {
       ...[...side.groups.values()].filter(({ key }) => !used.has(key)).map(({ ranks }) => ranks[0]![0]!.name),
       ...side.unnamed
         .map(({ name }) => name)
-        .filter((name) => !/(?:^|\.)(?:tokens|positions|position_ids|input_ids)$/.test(name)),
+        .filter((name) => !used.has(name) && !/(?:^|\.)(?:tokens|positions|position_ids|input_ids)$/.test(name)),
     ];
+    const why = `none of its tensors is one of ${this.#a.dump.label}, by name and shape or by values`;
+    if (steps.length === 0) fail('FORMAT', this.#b.dump.label, `${why}. docs/trace.md lists the names that are known.`);
     const { held, measured, adopted } = this.#ruler;
     return {
       a: this.#a.dump.label,
@@ -147,6 +146,36 @@ class Trace {
       notes: [...this.#a.dump.notes, ...this.#b.dump.notes, ...this.#notes, ...this.#conventions.values()],
       ruler: { dtype: held, measured, adopted },
     };
+  }
+
+  /** Finds tensors whose names no rule knows: those that have the values of one without a partner. */
+  async #matchByValues(): Promise<void> {
+    const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
+    const floats = this.#b.unnamed.filter(({ dtype, shape }) => /^(?:f|bf)/.test(dtype) && !shape.includes(0));
+    const lost: Group[] = [
+      ...[...this.#b.groups.values()].filter(({ key }) => !used.has(key)),
+      ...floats.map((one) => ({ kind: 'out' as const, layer: undefined, step: 0, key: one.name, ranks: [[one]] })),
+    ];
+    // The mean square, which no layout changes, of each that was read.
+    const free = new Map([...this.#a.groups.values()].filter(({ key }) => !used.has(key)).map((group) => [group, 0]));
+    if (lost.length > MOST_LOST) return;
+    for (const group of lost) {
+      const raw = await readGroup(this.#b, group);
+      const size = meanSquare(raw.flat().map(({ data }) => data));
+      for (const [candidate, known] of free) {
+        const other = known > 0 && !near(known, size) ? undefined : await this.#own(this.#a, candidate);
+        if (!other) continue;
+        free.set(candidate, meanSquare([other.data]));
+        const { kind, layer } = candidate;
+        const headDim = layer === undefined ? undefined : this.#headDim(layer);
+        const found = near(free.get(candidate)!, size) ? findArrangement(raw, { kind, other, headDim }) : undefined;
+        if (!found || found.difference > SAME) continue;
+        this.#pairs.set(candidate.key, { group: candidate, kind, a: candidate, b: group, fused: undefined });
+        this.#byValues.push(`${group.ranks[0]![0]!.name} is ${nameOf({ group: candidate, kind })}`);
+        free.delete(candidate);
+        break;
+      }
+    }
   }
 
   /** Compares the tokens and positions that both sides were given. */
@@ -401,9 +430,25 @@ class Trace {
       const how = describeArrangement(arrangement, fused);
       if (how !== '') words.set(how, [...(words.get(how) ?? []), name.replace('*', '')]);
     }
-    return [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
+    const layouts = [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
+    const some = this.#byValues.slice(0, 3).join(', ');
+    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
 }
+
+/** A dump with more tensors of unknown names is not matched by values: each is compared with many. */
+const MOST_LOST = 1000;
+
+function meanSquare(parts: readonly Float32Array[]): number {
+  let [sum, count] = [0, 0];
+  for (const data of parts) {
+    for (const x of data) sum += x * x;
+    count += data.length;
+  }
+  return sum / Math.max(1, count);
+}
+
+const near = (a: number, b: number): boolean => Math.abs(a - b) <= 0.02 * Math.max(a, b);
 
 /** The tensors that are laid out alike. */
 const SIBLING: Readonly<Partial<Record<Kind, Kind>>> = {
