@@ -1,0 +1,102 @@
+/** Makes the cases, judges the outputs of the visitor's kernel, and says what it did. @module */
+import { diagnose } from '@ropewalk/diagnose';
+import { type DiagnosisReport, reportOf } from '@ropewalk/diagnose/internal';
+import { judgeCase } from '@ropewalk/oracle';
+import { answer, GOLDEN_ROPE, goldenRopeQuestion } from '@ropewalk/oracle/internal';
+import { expose } from 'comlink';
+import { type RopeSpec, RopewalkError, tensorFrom } from 'ropewalk';
+
+/** The arguments of the visitor's `rope`. */
+export interface KernelCall {
+  /** `[tokens, heads, headDim]` */
+  readonly x: Float32Array;
+  /** `[tokens]`, or `[axes, tokens]` */
+  readonly positions: Float64Array;
+  readonly options: RopeSpec & { readonly tokens: number; readonly heads: number; readonly direction: string };
+}
+
+/** A case, as the page shows it and the kernel gets it. */
+export interface KernelCase {
+  readonly about: string;
+  readonly call: KernelCall;
+}
+
+/** The judgement of a y. */
+export interface Judged {
+  readonly right: boolean;
+  /** The largest |y − exact| of all elements. */
+  readonly maxAbs: number;
+  readonly elements: number;
+  readonly wrong: number;
+  /** The first wrong element in a sentence. */
+  readonly first: string | undefined;
+  /** The diagnosis of a wrong kernel. */
+  readonly report: DiagnosisReport | undefined;
+}
+
+/** Cases of one tensor. Each is run in f32 and as one batch, so that a kernel needs no loop over batches. */
+const CASES = GOLDEN_ROPE.filter(({ parts }) => parts === undefined);
+const POSITIONS = [0, 1, 40, 8192, 131072, 1048575];
+
+function goldenCase(id: string) {
+  const found = CASES.find((one) => one.id === id);
+  if (!found) throw new RopewalkError('RANGE', `There is no case ${JSON.stringify(id)}. Choose one of the list.`);
+  const own = found.positions?.every((one) => typeof one === 'number');
+  const positions = own ? (found.positions as readonly number[]) : POSITIONS;
+  const { spec, direction = 'forward', about } = found;
+  const question = goldenRopeQuestion({
+    ...found,
+    dtype: 'f32',
+    batch: 1,
+    layout: 'bsnh',
+    positionDtype: 'i32',
+    positions,
+  });
+  return { question, spec, direction, about };
+}
+
+const kernels = {
+  /** Lists the ids of the cases. */
+  ids: (): readonly string[] => CASES.map(({ id }) => id),
+
+  /** Makes the arguments of a call. */
+  make(id: string): KernelCase {
+    const { question, spec, direction, about } = goldenCase(id);
+    const x = question.inputs.get('x')!;
+    const [, tokens, heads] = x.shape as [number, number, number];
+    const options = { tokens, heads, rotaryDim: spec.headDim, rotaryOffset: 0, direction, ...defined(spec) };
+    const positions = Float64Array.from(question.inputs.get('positions')!.readNumbers() as Float64Array);
+    return { about, call: { x: Float32Array.from(x.readNumbers() as Float64Array), positions, options } };
+  },
+
+  /** Judges a y as verify does. A wrong one is diagnosed. */
+  judge(id: string, values: Float32Array): Judged {
+    const { question, spec, direction } = goldenCase(id);
+    const [x, positions] = [question.inputs.get('x')!, question.inputs.get('positions')!];
+    const y = tensorFrom(values, { shape: x.shape });
+    const { status, tensors } = judgeCase(answer(question), new Map([['y', y]]), { bugs: false });
+    const [{ maxAbs, elements, wrong, first }] = tensors as [(typeof tensors)[number]];
+    if (status === 'ok') return { right: true, maxAbs, elements, wrong: 0, first: undefined, report: undefined };
+    const told = diagnose({ x, y, positions, layout: 'bsnh' }, { spec, direction });
+    return { right: false, maxAbs, elements, wrong, first: firstWords(first[0]), report: reportOf(told, id, false) };
+  },
+};
+
+/** The functions that the page calls. */
+export type Kernels = typeof kernels;
+
+type Wrong = ReturnType<typeof judgeCase>['tensors'][number]['first'][number];
+
+function firstWords(one: Wrong | undefined): string | undefined {
+  if (!one) return undefined;
+  const [, token, head, dimension] = one.index;
+  const at = one.place ? ` (position ${one.place.positions.join(', ')})` : '';
+  const [got, right] = [one.got.toPrecision(7), one.expected.toPrecision(7)];
+  return `The first wrong element: token ${token}${at}, head ${head}, dimension ${dimension}: y is ${got}, right is ${right}, and ${one.bound.toExponential(1)} off is allowed.`;
+}
+
+/** Leaves out the fields without a value, which would hide a default. */
+const defined = (spec: RopeSpec): RopeSpec =>
+  Object.fromEntries(Object.entries(spec).filter(([, value]) => value !== undefined)) as unknown as RopeSpec;
+
+expose(kernels);
