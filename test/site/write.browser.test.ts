@@ -19,7 +19,7 @@ function changed(...edits: readonly (readonly [from: string, to: string])[]): st
 const ARGUMENTS = ['headDim, base }', 'headDim, base, rotaryDim, rotaryOffset, scaling, axes }'] as const;
 const FREQUENCY = 'base ** (-2 * j / headDim)';
 const frequency = (code: string) =>
-  changed(ARGUMENTS, ['const angle', `${code}\n        const angle`], [FREQUENCY, 'frequency']);
+  changed(ARGUMENTS, [FREQUENCY, 'frequency'], ['const angle', `${code}\n        const angle`]);
 const axis = (code: string) => changed(ARGUMENTS, ['positions[t]', `positions[(${code}) * tokens + t]`]);
 
 /** A right kernel for each puzzle. */
@@ -115,17 +115,20 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await says('const rope = () => [1, 2];', /returned 2 numbers; x has 1536/);
     await says('postMessage({ y: "?" });', /sent a message of its own/);
     const there = `${site.origin}${UNDER}reached`;
-    const tell = "postMessage({ error: 'reached' }), (e) => postMessage({ error: 'refused: ' + e })";
-    for (const reach of [
-      `fetch('${there}').then(() => ${tell})`,
-      `new WebSocket('${there.replace('http', 'ws')}').onerror = () => postMessage({ error: 'refused' })`,
+    for (const [n, reach] of [
+      `await fetch('${there}')`,
+      `await new Promise((_, no) => { new WebSocket('${there.replace('http', 'ws')}').onerror = no; })`,
       `importScripts('${there}')`,
-      `import('${there}').then(() => ${tell})`,
+      `await import('${there}')`,
       "eval('1')",
-      `caches.open('a').then(() => ${tell})`,
+      "await caches.open('a')",
       "indexedDB.open('a')",
-    ])
-      await says(`addEventListener('message', (call) => call.stopImmediatePropagation());\n${reach};`, /refused|Error/);
+    ].entries()) {
+      // The text keeps the call to itself and answers in its own words.
+      const code = `(async () => { ${reach}; })().then(() => 'reached', () => 'refused')`;
+      const own = "addEventListener('message', (call) => call.stopImmediatePropagation());";
+      await says(`${own} ${code}.then((word) => postMessage({ error: word + ${n} }));`, new RegExp(`refused${n}`));
+    }
     assert.ok(!site.asked.some((path) => path.includes('reached')));
     // The browser writes each refusal on the console.
     assert.deepEqual(
@@ -133,6 +136,31 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
       [],
     );
     await page.context().close();
+  });
+
+  test('a shader on the GPU: a bug, an error with its line, a right one, other bindings; no WebGPU is said', async () => {
+    const { page, wrong } = await visit(browser, site, 'write/?language=wgsl&case=qwen2.5-yarn');
+    const shader = startingText('', 'wgsl');
+    await run(page);
+    await result(page)
+      .getByRole('paragraph')
+      .getByText('KNOWN BUG: second-member-from-first', { exact: true })
+      .waitFor();
+    const says = async (text: string, words: RegExp): Promise<void> => {
+      await edit(page, text);
+      await run(page);
+      await result(page).getByText(words).first().waitFor();
+    };
+    await says(shader.replace('let half', 'let half:'), /^Line \d+: /);
+    await says(shader.replaceAll('y[i0] *', 'x[i0] *').replaceAll('y[i1] *', 'x[i1] *'), /^Right$/);
+    await says(shader.replace('binding(3)', 'binding(9)'), /binding/);
+    assert.deepEqual(bad(wrong), []);
+    await page.context().close();
+    const plain = await openChromium(['--disable-gpu']);
+    const { page: without } = await visit(plain, site, 'write/?language=wgsl');
+    await run(without);
+    await without.getByRole('alert').getByText('has no WebGPU').waitFor();
+    await plain.close();
   });
 
   test('a link brings its kernel, which waits for Run; a broken, a long and a swollen link say so', async () => {

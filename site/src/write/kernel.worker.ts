@@ -5,6 +5,7 @@ import { judgeCase } from '@ropewalk/oracle';
 import { answer, GOLDEN_ROPE, goldenRopeQuestion } from '@ropewalk/oracle/internal';
 import { expose } from 'comlink';
 import { type RopeSpec, RopewalkError, tensorFrom } from 'ropewalk';
+import { runShader } from './shader.js';
 
 /** The arguments of the visitor's `rope`. */
 export interface KernelCall {
@@ -42,7 +43,7 @@ function goldenCase(id: string) {
   const found = CASES.find((one) => one.id === id);
   if (!found) throw new RopewalkError('RANGE', `There is no case ${JSON.stringify(id)}. Choose one of the list.`);
   const own = found.positions?.every((one) => typeof one === 'number');
-  const positions = own ? (found.positions as readonly number[]) : POSITIONS;
+  const tokens = own ? (found.positions as readonly number[]) : POSITIONS;
   const { spec, direction = 'forward', about } = found;
   const question = goldenRopeQuestion({
     ...found,
@@ -50,9 +51,10 @@ function goldenCase(id: string) {
     batch: 1,
     layout: 'bsnh',
     positionDtype: 'i32',
-    positions,
+    positions: tokens,
   });
-  return { question, spec, direction, about };
+  const [x, positions] = [question.inputs.get('x')!, question.inputs.get('positions')!];
+  return { question, x, positions, spec, direction, about };
 }
 
 const kernels = {
@@ -61,18 +63,19 @@ const kernels = {
 
   /** Makes the arguments of a call. */
   make(id: string): KernelCase {
-    const { question, spec, direction, about } = goldenCase(id);
-    const x = question.inputs.get('x')!;
+    const { x, positions, spec, direction, about } = goldenCase(id);
     const [, tokens, heads] = x.shape as [number, number, number];
     const options = { tokens, heads, rotaryDim: spec.headDim, rotaryOffset: 0, direction, ...defined(spec) };
-    const positions = Float64Array.from(question.inputs.get('positions')!.readNumbers() as Float64Array);
-    return { about, call: { x: Float32Array.from(x.readNumbers() as Float64Array), positions, options } };
+    const numbers = [x, positions].map((tensor) => tensor.readNumbers() as Float64Array);
+    return { about, call: { x: Float32Array.from(numbers[0]!), positions: Float64Array.from(numbers[1]!), options } };
   },
+
+  /** Runs a shader on the GPU. */
+  shader: (id: string, code: string): Promise<Float32Array> => runShader(code, goldenCase(id)),
 
   /** Judges a y as verify does. A wrong one is diagnosed. */
   judge(id: string, values: Float32Array): Judged {
-    const { question, spec, direction } = goldenCase(id);
-    const [x, positions] = [question.inputs.get('x')!, question.inputs.get('positions')!];
+    const { question, x, positions, spec, direction } = goldenCase(id);
     const y = tensorFrom(values, { shape: x.shape });
     const { status, tensors } = judgeCase(answer(question), new Map([['y', y]]), { bugs: false });
     const [{ maxAbs, elements, wrong, first }] = tensors as [(typeof tensors)[number]];

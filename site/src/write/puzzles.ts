@@ -83,7 +83,40 @@ function rope(x, positions, { tokens, heads, headDim, base }) {
 }
 `;
 
-/** Returns the text that the editor starts with. The first puzzle has a bug to be found; the others start from a right kernel of plain RoPE. */
-export function startingText(id: string): string {
+const WGSL = `struct Options { tokens: u32, heads: u32, headDim: u32, rotaryDim: u32, rotaryOffset: u32, base: f32 }
+@group(0) @binding(0) var<storage, read> x: array<f32>;         // [tokens, heads, headDim]
+@group(0) @binding(1) var<storage, read> positions: array<i32>; // [tokens], or [axes, tokens]
+@group(0) @binding(2) var<storage, read> cosTable: array<f32>;  // [tokens, rotaryDim / 2]
+@group(0) @binding(3) var<storage, read> sinTable: array<f32>;  // as cosTable
+@group(0) @binding(4) var<uniform> options: Options;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;   // holds x at first
+
+@compute @workgroup_size(64)
+fn rope(@builtin(global_invocation_id) id: vec3u) {
+  let half = options.headDim / 2;
+  let row = id.x / half; // token * heads + head
+  let j = id.x % half;
+  if (row >= options.tokens * options.heads) { return; }
+  let t = row / options.heads;
+  let c = cosTable[t * half + j];
+  let s = sinTable[t * half + j];
+  let i0 = row * options.headDim + j;
+  let i1 = i0 + half;
+  y[i0] = y[i0] * c - y[i1] * s;
+  y[i1] = y[i0] * s + y[i1] * c;
+}
+`;
+
+/** The languages of kernels. */
+export const LANGUAGES = { js: 'JavaScript', wgsl: 'WGSL, on your GPU' } as const;
+/** One of {@link LANGUAGES}. */
+export type Language = keyof typeof LANGUAGES;
+
+/**
+ * Returns the text that the editor starts with. The first puzzle and the shader have a bug to be found; the other puzzles
+ * start from a right kernel of plain RoPE.
+ */
+export function startingText(id: string, language: Language = 'js'): string {
+  if (language === 'wgsl') return WGSL;
   return JS(id === PUZZLES[0]!.id ? '(positions[t] + 1)' : 'positions[t]');
 }

@@ -8,8 +8,32 @@ import callScript from './call.js?raw';
 import frameScript from './frame.js?raw';
 import type { KernelCall } from './kernel.worker.js';
 
-/** The seconds after which a kernel is ended. A right one takes a few milliseconds. */
-export const MOST_SECONDS = 5;
+/** The seconds after which a kernel is ended. A right one takes milliseconds, but a GPU first compiles its shader. */
+export const MOST_SECONDS = { js: 5, wgsl: 20 } as const;
+
+/** Waits for a kernel until it is stopped or late. Then `end` ends it, and the error says why. */
+export async function inTime<T>(
+  language: keyof typeof MOST_SECONDS,
+  stop: AbortSignal,
+  run: Promise<T>,
+  end: () => void,
+): Promise<T> {
+  const seconds = MOST_SECONDS[language];
+  const late = AbortSignal.timeout(1000 * seconds);
+  const ended = new Promise<never>((_, reject) => {
+    AbortSignal.any([stop, late]).addEventListener('abort', () => {
+      const words = `The kernel was ended after ${seconds} seconds. Does one of its loops not end?`;
+      reject(new Error(late.aborted ? words : 'Stopped.'));
+    });
+  });
+  let running = true;
+  ended.catch(() => running && end());
+  try {
+    return await Promise.race([ended, run]);
+  } finally {
+    running = false;
+  }
+}
 
 /** The frame inherits the page's policy. Its own allows no address at all, and its worker inherits both. */
 const FRAME = `<!doctype html><meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; worker-src blob:"><script>${frameScript}</script>`;
@@ -26,28 +50,21 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
   frame.hidden = true;
   frame.title = 'The kernel';
   frame.srcdoc = FRAME;
-  const ended = new AbortController();
-  const { signal } = ended;
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  const listening = new AbortController();
+  const answer = new Promise<unknown>((resolve) => {
+    const told = ({ source, data }: MessageEvent): void => {
+      if (source === frame.contentWindow) resolve(data);
+    };
+    addEventListener('message', told, listening);
+    frame.addEventListener('load', () =>
+      frame.contentWindow?.postMessage({ code: `${code}\n${callScript}`, call }, '*'),
+    );
+  });
+  document.body.append(frame);
   try {
-    const answer = await new Promise<unknown>((resolve, reject) => {
-      const end = (words: string) => () => reject(new Error(words));
-      stop.addEventListener('abort', end('Stopped.'), { signal });
-      const late = `The kernel was ended after ${MOST_SECONDS} seconds. Does one of its loops not end?`;
-      timer = setTimeout(end(late), 1000 * MOST_SECONDS);
-      const told = ({ source, data }: MessageEvent): void => {
-        if (source === frame.contentWindow) resolve(data);
-      };
-      addEventListener('message', told, { signal });
-      frame.addEventListener('load', () =>
-        frame.contentWindow?.postMessage({ code: `${code}\n${callScript}`, call }, '*'),
-      );
-      document.body.append(frame);
-    });
-    return readAnswer(answer, call.x.length);
+    return readAnswer(await inTime('js', stop, answer, () => {}), call.x.length);
   } finally {
-    ended.abort();
-    clearTimeout(timer);
+    listening.abort();
     frame.remove();
   }
 }

@@ -12,8 +12,8 @@ import { BASE } from '../shell/base.js';
 import { Editor } from './editor.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
 import { textFromHash, textToHash } from './link.js';
-import { PUZZLES, startingText } from './puzzles.js';
-import { MOST_SECONDS, runInSandbox } from './sandbox.js';
+import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
+import { inTime, MOST_SECONDS, runInSandbox } from './sandbox.js';
 
 /** The key under which the browser keeps the ids of the solved puzzles. */
 const SOLVED = 'write-solved';
@@ -26,6 +26,8 @@ function readSolved(): readonly string[] {
     return []; // the browser keeps nothing for this page
   }
 }
+
+const isLanguage = (text: string): text is Language => Object.hasOwn(LANGUAGES, text);
 
 function Result({ judged }: { readonly judged: Judged }) {
   const { right, maxAbs, elements, wrong, first, report } = judged;
@@ -40,7 +42,7 @@ function Result({ judged }: { readonly judged: Judged }) {
     <>
       <p class="notice error">{report?.head}</p>
       <p>
-        {wrong} of {elements} elements are wrong. {first}
+        {wrong} of {elements} elements are outside their bounds. {first}
       </p>
       {report?.remarks.map((line) => (
         <p key={line}>{line}</p>
@@ -62,16 +64,30 @@ function Result({ judged }: { readonly judged: Judged }) {
   );
 }
 
-function Case({ id, shown }: { readonly id: string; readonly shown: KernelCase }) {
+function Case({
+  id,
+  shown,
+  language,
+}: {
+  readonly id: string;
+  readonly shown: KernelCase;
+  readonly language: Language;
+}) {
   const { about, call } = shown;
   const { tokens, heads, headDim } = call.options;
-  const puzzle = PUZZLES.findIndex((one) => one.id === id);
+  const puzzle = language === 'js' ? PUZZLES.findIndex((one) => one.id === id) : -1; // tables make the puzzles easy
   const axes = call.positions.length / tokens;
   return (
     <section class="card" aria-labelledby="write-task">
       <h2 id="write-task">{puzzle < 0 ? id : `Puzzle ${puzzle + 1}: ${PUZZLES[puzzle]!.title}`}</h2>
       {puzzle >= 0 && <p>{PUZZLES[puzzle]!.task}</p>}
       <p class="muted">{about}</p>
+      {language === 'wgsl' && (
+        <p>
+          The text at the start has all bindings; a shader may leave some out. WGSL’s own cos and sin may be off by
+          2⁻¹¹, and by more outside −π … π: a shader within the bounds reads the tables.
+        </p>
+      )}
       <details>
         <summary>
           The arguments: x [{tokens}, {heads}, {headDim}], positions [{axes > 1 && `${axes}, `}
@@ -88,9 +104,10 @@ function Case({ id, shown }: { readonly id: string; readonly shown: KernelCase }
 
 function Write({ linked, failed }: { readonly linked: string | undefined; readonly failed: unknown }) {
   const [id, setId] = useAddress('case', PUZZLES[0]!.id);
+  const [language, setLanguage] = useAddress('language', 'js', isLanguage);
   const [ids, setIds] = useState<readonly string[]>([]);
   const [shown, setShown] = useState<KernelCase>();
-  const [text, setText] = useState(linked ?? startingText(id));
+  const [text, setText] = useState(linked ?? startingText(id, language));
   const [fresh, setFresh] = useState(0); // counts the texts that the editor did not type itself
   const [link, setLink] = useState<string>();
   const [judged, setJudged] = useState<Judged>();
@@ -126,13 +143,31 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
     setJudged(undefined);
     setError(undefined);
   }
-  function choose(next: string): void {
-    if (next === id) return;
+  function choose(next: string, spoken: Language): void {
     running?.abort();
-    typed.current.set(id, text);
+    typed.current.set(`${language} ${id}`, text);
     setLive(false);
     setId(next);
-    replaceText(typed.current.get(next) ?? startingText(next));
+    setLanguage(spoken);
+    replaceText(typed.current.get(`${spoken} ${next}`) ?? startingText(next, spoken));
+  }
+
+  /** Runs the shader. The worker is ended with it when it is stopped or late. */
+  const runOnGpu = (stop: AbortSignal): Promise<Float32Array> =>
+    inTime(
+      'wgsl',
+      stop,
+      call<Float32Array>((kernels) => kernels.shader(id, text)),
+      () => {
+        worker.current?.end();
+        worker.current = undefined;
+      },
+    );
+
+  function stop(): void {
+    running?.abort();
+    setJudged(undefined);
+    setError(new Error('Stopped.'));
   }
 
   async function run(): Promise<void> {
@@ -142,12 +177,12 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
     setRunning(now);
     setLive(true);
     try {
-      const y = await runInSandbox(text, shown.call, now.signal);
+      const y = await (language === 'js' ? runInSandbox(text, shown.call, now.signal) : runOnGpu(now.signal));
       const found = await call<Judged>((kernels) => kernels.judge(id, y));
       if (now.signal.aborted) return;
       setJudged(found);
       setError(undefined);
-      if (found.right && PUZZLES.some((one) => one.id === id) && !solved.includes(id)) {
+      if (found.right && language === 'js' && PUZZLES.some((one) => one.id === id) && !solved.includes(id)) {
         const more = [...solved, id];
         setSolved(more);
         try {
@@ -157,7 +192,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
         }
       }
     } catch (problem) {
-      if (now.signal.aborted && problem instanceof Error && problem.message !== 'Stopped.') return;
+      if (now.signal.aborted) return; // by Stop, or by the next run
       setJudged(undefined);
       setError(problem);
     } finally {
@@ -168,15 +203,15 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   // Nothing runs before the visitor has pressed Run once. From then on each change runs after a moment.
   useEffect(() => {
     const timer = setTimeout(() => {
-      const own = text !== startingText(id);
+      const own = text !== startingText(id, language);
       textToHash(text).then((hash) => {
         history.replaceState(null, '', `${location.pathname}${location.search}${own ? (hash ?? '') : ''}`);
         setLink(hash === undefined ? undefined : location.href);
       }, setError);
-      if (live) void run();
+      if (live && language === 'js') void run();
     }, 600);
     return () => clearTimeout(timer);
-  }, [text, id]);
+  }, [text, id, language]);
 
   const others = ids.filter((one) => !PUZZLES.some((puzzle) => puzzle.id === one));
   return (
@@ -190,7 +225,11 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
       <ol class="write-puzzles">
         {PUZZLES.map((one, n) => (
           <li key={one.id}>
-            <button type="button" aria-current={one.id === id ? 'step' : undefined} onClick={() => choose(one.id)}>
+            <button
+              type="button"
+              aria-current={one.id === id ? 'step' : undefined}
+              onClick={() => choose(one.id, 'js')}
+            >
               {solved.includes(one.id) ? (
                 <span class="solved" title="solved">
                   ✓<span class="visually-hidden"> solved:</span>
@@ -208,24 +247,31 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
           label="Case"
           value={id}
           of={[...PUZZLES.map((one, n) => [one.id, `${n + 1}. ${one.title}: ${one.id}`] as const), ...others]}
-          onChange={choose}
+          onChange={(next) => choose(next, language)}
         />
+        <Choice label="Language" value={language} of={LANGUAGES} onChange={(spoken) => choose(id, spoken)} />
       </div>
       {linked !== undefined && !live && (
         <p class="notice">This kernel came with the link. Nothing of it runs before you press Run.</p>
       )}
       <div class="write">
-        {shown && <Case id={id} shown={shown} />}
+        {shown && <Case id={id} shown={shown} language={language} />}
         <div class="write-code">
-          <Editor key={`${id} ${fresh}`} label="The kernel" text={text} onChange={setText} />
+          <Editor
+            key={`${language} ${id} ${fresh}`}
+            label="The kernel"
+            language={language}
+            text={text}
+            onChange={setText}
+          />
           <div class="actions">
             <button type="button" class="primary" disabled={!shown} onClick={() => void run()}>
               Run
             </button>
-            <button type="button" disabled={!running} onClick={() => running?.abort()}>
+            <button type="button" disabled={!running} onClick={stop}>
               Stop
             </button>
-            <button type="button" onClick={() => replaceText(startingText(id))}>
+            <button type="button" onClick={() => replaceText(startingText(id, language))}>
               Start again
             </button>
             {link === undefined ? (
@@ -235,8 +281,10 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
             )}
           </div>
           <p class="muted">
-            It runs in a worker without network or storage and is ended after {MOST_SECONDS} seconds. After the first
-            run, each change runs again.
+            {language === 'js'
+              ? 'It runs in a worker without network or storage. After the first run, each change runs again. '
+              : 'It runs on the GPU of this device, in workgroups along x: at least one invocation for each element of x. '}
+            After {MOST_SECONDS[language]} seconds it is ended.
           </p>
         </div>
         <section class="write-result" aria-labelledby="write-result" aria-busy={running !== undefined}>
