@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
 import { PUZZLES, startingText } from '../../site/src/write/puzzles.js';
 import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
-import { serveSite, UNDER, violations, visit } from '../support/site.js';
+import { ISOLATED, serveSite, UNDER, violations, visit } from '../support/site.js';
 
 const PLAIN = startingText('');
 
@@ -112,13 +112,15 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await says('function rope() {\n  for (;;);\n}', /ended after 5 seconds/);
     await says('function rope() {\n  return missing;\n}', /^Line 2: ReferenceError: missing/);
     await says('function rope( {', /^Line \d: SyntaxError/);
-    await says('const rope = () => [1, 2];', /returned 2 numbers; x has 1536/);
+    await says('const rope = () => [1, 2];', /y of length 2; x has 1536 numbers/);
     await says('postMessage({ y: "?" });', /sent a message of its own/);
     const there = `${site.origin}${UNDER}reached`;
     for (const [n, reach] of [
       `await fetch('${there}')`,
       `await new Promise((_, no) => { new WebSocket('${there.replace('http', 'ws')}').onerror = no; })`,
       `importScripts('${there}')`,
+      `const inner = URL.createObjectURL(new Blob(["fetch('${there}').then(() => postMessage(1), () => postMessage(0))"]));
+       await new Promise((yes, no) => { new Worker(inner).onmessage = ({ data }) => (data ? yes() : no()); })`,
       `await import('${there}')`,
       "eval('1')",
       "await caches.open('a')",
@@ -168,7 +170,8 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await edit(page, `${SOLUTIONS['phi-2']}// é 旋`);
     await page.waitForURL(/#code=/);
     const link = page.url();
-    const { page: other, wrong: also } = await visit(browser, site, link.slice((site.origin + UNDER).length));
+    const isolated = await serveSite(ISOLATED);
+    const { page: other, wrong: also } = await visit(browser, isolated, link.slice((site.origin + UNDER).length));
     await other.getByText('Nothing of it runs before you press Run').waitFor();
     await other.getByText('// é 旋').waitFor();
     await result(other).getByText('Not run yet.').waitFor();
@@ -185,11 +188,12 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
       [packed.replaceAll('+', '-').replaceAll('/', '_'), /longer than 32768 bytes/],
     ] as const) {
       await other.goto('about:blank');
-      await other.goto(`${site.origin}${UNDER}write/#code=${code}`);
+      await other.goto(`${isolated.origin}${UNDER}write/#code=${code}`);
       await other.getByRole('alert').getByText(words).waitFor();
     }
     assert.deepEqual(bad([...wrong, ...also]), []);
     await page.context().close();
     await other.context().close();
+    isolated.close();
   });
 });

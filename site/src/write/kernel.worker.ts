@@ -4,7 +4,7 @@ import { type DiagnosisReport, reportOf } from '@ropewalk/diagnose/internal';
 import { judgeCase } from '@ropewalk/oracle';
 import { answer, GOLDEN_ROPE, goldenRopeQuestion } from '@ropewalk/oracle/internal';
 import { expose } from 'comlink';
-import { type RopeSpec, RopewalkError, tensorFrom } from 'ropewalk';
+import { planRope, type RopeSpec, RopewalkError, tensorFrom } from 'ropewalk';
 import { runShader } from './shader.js';
 
 /** The arguments of the visitor's `rope`. */
@@ -24,14 +24,15 @@ export interface KernelCase {
 
 /** The judgement of a y. */
 export interface Judged {
-  readonly right: boolean;
   /** The largest |y − exact| of all elements. */
   readonly maxAbs: number;
   readonly elements: number;
   readonly wrong: number;
   /** The first wrong element in a sentence. */
   readonly first: string | undefined;
-  /** The diagnosis of a wrong kernel. */
+  /** The remarks of verify, such as that angles are less precise than in f32. */
+  readonly notes: string;
+  /** The diagnosis of a wrong kernel; undefined for a right one. */
   readonly report: DiagnosisReport | undefined;
 }
 
@@ -65,23 +66,34 @@ const kernels = {
   make(id: string): KernelCase {
     const { x, positions, spec, direction, about } = goldenCase(id);
     const [, tokens, heads] = x.shape as [number, number, number];
-    const options = { tokens, heads, rotaryDim: spec.headDim, rotaryOffset: 0, direction, ...defined(spec) };
+    const { headDim, rotaryDim = headDim, rotaryOffset = 0 } = spec;
+    const options = { ...spec, tokens, heads, rotaryDim, rotaryOffset, direction };
     const numbers = [x, positions].map((tensor) => tensor.readNumbers() as Float64Array);
     return { about, call: { x: Float32Array.from(numbers[0]!), positions: Float64Array.from(numbers[1]!), options } };
   },
 
   /** Runs a shader on the GPU. */
-  shader: (id: string, code: string): Promise<Float32Array> => runShader(code, goldenCase(id)),
+  shader(id: string, code: string): Promise<Float32Array> {
+    const { x, positions, spec, direction } = goldenCase(id);
+    return runShader(code, x, planRope({ ...spec, positions, direction }));
+  },
 
   /** Judges a y as verify does. A wrong one is diagnosed. */
   judge(id: string, values: Float32Array): Judged {
     const { question, x, positions, spec, direction } = goldenCase(id);
     const y = tensorFrom(values, { shape: x.shape });
-    const { status, tensors } = judgeCase(answer(question), new Map([['y', y]]), { bugs: false });
+    const { status, notes, tensors } = judgeCase(answer(question), new Map([['y', y]]), { bugs: false });
     const [{ maxAbs, elements, wrong, first }] = tensors as [(typeof tensors)[number]];
-    if (status === 'ok') return { right: true, maxAbs, elements, wrong: 0, first: undefined, report: undefined };
-    const told = diagnose({ x, y, positions, layout: 'bsnh' }, { spec, direction });
-    return { right: false, maxAbs, elements, wrong, first: firstWords(first[0]), report: reportOf(told, id, false) };
+    const told = {
+      maxAbs,
+      elements,
+      wrong,
+      notes: notes.map((note) => `${note}.`).join(' '),
+      first: firstWords(first[0]),
+    };
+    if (status === 'ok') return { ...told, report: undefined };
+    const diagnosis = diagnose({ x, y, positions, layout: 'bsnh' }, { spec, direction });
+    return { ...told, report: reportOf(diagnosis, id, false) };
   },
 };
 
@@ -97,9 +109,5 @@ function firstWords(one: Wrong | undefined): string | undefined {
   const [got, right] = [one.got.toPrecision(7), one.expected.toPrecision(7)];
   return `The first wrong element: token ${token}${at}, head ${head}, dimension ${dimension}: y is ${got}, right is ${right}, and ${one.bound.toExponential(1)} off is allowed.`;
 }
-
-/** Leaves out the fields without a value, which would hide a default. */
-const defined = (spec: RopeSpec): RopeSpec =>
-  Object.fromEntries(Object.entries(spec).filter(([, value]) => value !== undefined)) as unknown as RopeSpec;
 
 expose(kernels);

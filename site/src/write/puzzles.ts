@@ -1,25 +1,13 @@
 /** The ten puzzles, and the texts that the editor starts with. @module */
 
-/** A puzzle: a golden case whose kernel the visitor writes. */
-export interface Puzzle {
-  /** The id of the golden case. */
-  readonly id: string;
-  readonly title: string;
-  /** The task in a sentence or a formula. */
-  readonly task: string;
-}
-
-export const PUZZLES: readonly Puzzle[] = [
+/** The puzzles: the id of a golden case, and the task in a sentence or a formula. */
+export const PUZZLES: readonly { readonly id: string; readonly title: string; readonly task: string }[] = [
   {
     id: 'llama-2-half',
     title: 'Half pairs',
     task: 'Dimension j turns with j + headDim / 2. The kernel has one bug: run it, read what it did, and mend it.',
   },
-  {
-    id: 'llama-2-interleaved',
-    title: 'Neighbours',
-    task: 'Pair j is the dimensions 2j and 2j + 1.',
-  },
+  { id: 'llama-2-interleaved', title: 'Neighbours', task: 'Pair j is the dimensions 2j and 2j + 1.' },
   {
     id: 'phi-2',
     title: 'Part of a head',
@@ -30,11 +18,7 @@ export const PUZZLES: readonly Puzzle[] = [
     title: 'A window',
     task: 'rotaryDim dimensions from rotaryOffset on turn, and pairs are neighbours.',
   },
-  {
-    id: 'linear',
-    title: 'Linear scaling',
-    task: 'Every frequency is divided by scaling.factor.',
-  },
+  { id: 'linear', title: 'Linear scaling', task: 'Every frequency is divided by scaling.factor.' },
   {
     id: 'dynamic-ntk',
     title: 'Dynamic NTK',
@@ -63,7 +47,7 @@ export const PUZZLES: readonly Puzzle[] = [
 ];
 
 const JS = (position: string): string => `// x: Float32Array of [tokens, heads, headDim], one row after the other.
-// positions: one number for each token; M-RoPE has a row of them for each axis.
+// positions: a number for each token; M-RoPE has a row for each axis.
 function rope(x, positions, { tokens, heads, headDim, base }) {
   const y = x.slice();
   const half = headDim / 2;

@@ -7,32 +7,20 @@
 import callScript from './call.js?raw';
 import frameScript from './frame.js?raw';
 import type { KernelCall } from './kernel.worker.js';
+import type { Language } from './puzzles.js';
 
 /** The seconds after which a kernel is ended. A right one takes milliseconds, but a GPU first compiles its shader. */
-export const MOST_SECONDS = { js: 5, wgsl: 20 } as const;
+export const MOST_SECONDS: Readonly<Record<Language, number>> = { js: 5, wgsl: 20 };
 
-/** Waits for a kernel until it is stopped or late. Then `end` ends it, and the error says why. */
-export async function inTime<T>(
-  language: keyof typeof MOST_SECONDS,
-  stop: AbortSignal,
-  run: Promise<T>,
-  end: () => void,
-): Promise<T> {
+/** Waits for a kernel until it is late or another run stops it. The caller then ends it. */
+export function inTime<T>(language: Language, stop: AbortSignal, run: Promise<T>): Promise<T> {
   const seconds = MOST_SECONDS[language];
-  const late = AbortSignal.timeout(1000 * seconds);
+  const late = `The kernel was ended after ${seconds} seconds. Does one of its loops not end?`;
   const ended = new Promise<never>((_, reject) => {
-    AbortSignal.any([stop, late]).addEventListener('abort', () => {
-      const words = `The kernel was ended after ${seconds} seconds. Does one of its loops not end?`;
-      reject(new Error(late.aborted ? words : 'Stopped.'));
-    });
+    stop.addEventListener('abort', () => reject(new Error('Stopped.')));
+    setTimeout(() => reject(new Error(late)), 1000 * seconds);
   });
-  let running = true;
-  ended.catch(() => running && end());
-  try {
-    return await Promise.race([ended, run]);
-  } finally {
-    running = false;
-  }
+  return Promise.race([ended, run]);
 }
 
 /** The frame inherits the page's policy. Its own allows no address at all, and its worker inherits both. */
@@ -48,7 +36,6 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
   const frame = document.createElement('iframe');
   frame.sandbox.add('allow-scripts');
   frame.hidden = true;
-  frame.title = 'The kernel';
   frame.srcdoc = FRAME;
   const listening = new AbortController();
   const answer = new Promise<unknown>((resolve) => {
@@ -62,7 +49,7 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
   });
   document.body.append(frame);
   try {
-    return readAnswer(await inTime('js', stop, answer, () => {}), call.x.length);
+    return readAnswer(await inTime('js', stop, answer), call.x.length);
   } finally {
     listening.abort();
     frame.remove();
@@ -78,8 +65,7 @@ function readAnswer(answer: unknown, length: number): Float32Array {
       .slice(0, 1000);
     throw new Error(typeof line === 'number' && line > 0 ? `Line ${line}: ${words}` : words);
   }
-  if (!(y instanceof Float32Array))
+  if (!(y instanceof Float32Array) || y.length !== length)
     throw new Error('The kernel sent a message of its own and ended. Return y from rope.');
-  if (y.length !== length) throw new Error(`rope returned ${y.length} numbers; x has ${length}. Return as many.`);
   return y;
 }

@@ -4,29 +4,20 @@
  *
  * @module
  */
-import { planRope, type RopeSpec, type Tensor } from 'ropewalk';
+import type { RopePlan, Tensor } from 'ropewalk';
 
 /** Numbers of WebGPU whose names TypeScript does not know: GPUBufferUsage, GPUShaderStage.COMPUTE, GPUMapMode.READ. */
 const USAGE = { mapRead: 1, copySrc: 4, copyDst: 8, uniform: 64, storage: 128 } as const;
 const [COMPUTE, READ] = [4, 1];
 
-/** The case that a shader runs on. */
-export interface ShaderCase {
-  /** f32 `[1, tokens, heads, headDim]` */
-  readonly x: Tensor;
-  /** `[tokens]` or `[axes, tokens]` */
-  readonly positions: Tensor;
-  readonly spec: RopeSpec;
-  readonly direction: 'forward' | 'backward';
-}
-
 /**
  * Runs a shader with the bindings that puzzles.ts lists, one invocation or more for each element of x.
  *
+ * @param x - f32 `[1, tokens, heads, headDim]`
  * @returns y
  * @throws {Error} whose words are for the visitor: no GPU, the compiler's first error with its line, a lost device
  */
-export async function runShader(code: string, given: ShaderCase): Promise<Float32Array> {
+export async function runShader(code: string, x: Tensor, plan: RopePlan): Promise<Float32Array> {
   const adapter = await navigator.gpu?.requestAdapter();
   if (!adapter) throw new Error('This browser has no WebGPU, or no GPU that it trusts, so no shader runs here.');
   const device = await adapter.requestDevice();
@@ -37,19 +28,19 @@ export async function runShader(code: string, given: ShaderCase): Promise<Float3
   });
   lost.catch(() => undefined);
   try {
-    return await Promise.race([compute(device, code, given), lost]);
+    return await Promise.race([compute(device, code, x, plan), lost]);
   } finally {
     device.destroy();
   }
 }
 
-async function compute(device: GPUDevice, code: string, given: ShaderCase): Promise<Float32Array> {
+async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePlan): Promise<Float32Array> {
   device.pushErrorScope('validation');
   const module = device.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
   if (wrong) throw new Error(`Line ${wrong.lineNum}: ${wrong.message}`);
-  const contents = contentsOf(given);
+  const contents = contentsOf(x, plan);
   const layout = device.createBindGroupLayout({
     entries: contents.map(({ type }, binding) => ({ binding, visibility: COMPUTE, buffer: { type } })),
   });
@@ -75,7 +66,7 @@ async function compute(device: GPUDevice, code: string, given: ShaderCase): Prom
     0,
     device.createBindGroup({ layout, entries: buffers.map((buffer, binding) => ({ binding, resource: { buffer } })) }),
   );
-  pass.dispatchWorkgroups(Math.ceil(given.x.size / invocations(code)));
+  pass.dispatchWorkgroups(Math.ceil(x.size / invocations(code)));
   pass.end();
   encoder.copyBufferToBuffer(y, 0, read, 0, y.size);
   device.queue.submit([encoder.finish()]);
@@ -92,20 +83,18 @@ function invocations(code: string): number {
 }
 
 /** Makes the content of each binding, in their order. */
-function contentsOf({ x, positions, spec, direction }: ShaderCase) {
+function contentsOf(x: Tensor, { headDim, rotaryDim, rotaryOffset, table, tableRows, source }: RopePlan) {
   const [, tokens, heads] = x.shape as [number, number, number];
-  const { headDim, rotaryDim = headDim, rotaryOffset = 0, base } = spec;
-  const { table, tableRows } = planRope({ ...spec, positions, direction });
   const rowsOf = (values: ArrayLike<number>): Float32Array<ArrayBuffer> =>
     Float32Array.from({ length: tokens * table.pairs }, (_, n) => {
       return values[tableRows[Math.floor(n / table.pairs)]! * table.pairs + (n % table.pairs)]!;
     });
   const options = new Uint32Array([tokens, heads, headDim, rotaryDim, rotaryOffset, 0, 0, 0]);
-  new Float32Array(options.buffer)[5] = base;
+  new Float32Array(options.buffer)[5] = source!.spec.base;
   const xs = Float32Array.from(x.readNumbers() as Float64Array);
   return [
     { type: 'read-only-storage', data: xs },
-    { type: 'read-only-storage', data: Int32Array.from(positions.readNumbers() as Float64Array) },
+    { type: 'read-only-storage', data: Int32Array.from(source!.positions) },
     { type: 'read-only-storage', data: rowsOf(table.cos) },
     { type: 'read-only-storage', data: rowsOf(table.sin) },
     { type: 'uniform', data: options },

@@ -30,24 +30,25 @@ function readSolved(): readonly string[] {
 const isLanguage = (text: string): text is Language => Object.hasOwn(LANGUAGES, text);
 
 function Result({ judged }: { readonly judged: Judged }) {
-  const { right, maxAbs, elements, wrong, first, report } = judged;
-  if (right)
+  const { maxAbs, elements, wrong, notes, first, report } = judged;
+  if (!report)
     return (
       <p class="notice">
-        <span class="tag good">Right</span> All {elements} elements are within their bounds, as <code>verify</code> has
-        them. The largest error is {maxAbs.toExponential(1)}.
+        <span class="tag good">Right</span>{' '}
+        {wrong === 0 ? `All ${elements} elements are within the bounds of verify.` : notes} The largest error is{' '}
+        {maxAbs.toExponential(1)}.
       </p>
     );
   return (
     <>
-      <p class="notice error">{report?.head}</p>
+      <p class="notice error">{report.head}</p>
       <p>
         {wrong} of {elements} elements are outside their bounds. {first}
       </p>
-      {report?.remarks.map((line) => (
+      {report.remarks.map((line) => (
         <p key={line}>{line}</p>
       ))}
-      {report?.sections.map(({ title, lines }) => (
+      {report.sections.map(({ title, lines }) => (
         <section key={title}>
           <h3>{title}</h3>
           <ul>
@@ -64,16 +65,7 @@ function Result({ judged }: { readonly judged: Judged }) {
   );
 }
 
-function Case({
-  id,
-  shown,
-  language,
-}: {
-  readonly id: string;
-  readonly shown: KernelCase;
-  readonly language: Language;
-}) {
-  const { about, call } = shown;
+function Case({ id, language, about, call }: KernelCase & { readonly id: string; readonly language: Language }) {
   const { tokens, heads, headDim } = call.options;
   const puzzle = language === 'js' ? PUZZLES.findIndex((one) => one.id === id) : -1; // tables make the puzzles easy
   const axes = call.positions.length / tokens;
@@ -109,7 +101,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   const [shown, setShown] = useState<KernelCase>();
   const [text, setText] = useState(linked ?? startingText(id, language));
   const [fresh, setFresh] = useState(0); // counts the texts that the editor did not type itself
-  const [link, setLink] = useState<string>();
+  const [link, setLink] = useState<string | undefined>(location.href);
   const [judged, setJudged] = useState<Judged>();
   const [error, setError] = useState<unknown>(failed);
   const [running, setRunning] = useState<AbortController>();
@@ -152,22 +144,15 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
     replaceText(typed.current.get(`${spoken} ${next}`) ?? startingText(next, spoken));
   }
 
-  /** Runs the shader. The worker is ended with it when it is stopped or late. */
-  const runOnGpu = (stop: AbortSignal): Promise<Float32Array> =>
-    inTime(
-      'wgsl',
-      stop,
-      call<Float32Array>((kernels) => kernels.shader(id, text)),
-      () => {
-        worker.current?.end();
-        worker.current = undefined;
-      },
-    );
-
-  function stop(): void {
-    running?.abort();
-    setJudged(undefined);
-    setError(new Error('Stopped.'));
+  async function runOnGpu(stop: AbortSignal): Promise<Float32Array> {
+    try {
+      const y = call<Float32Array>((kernels) => kernels.shader(id, text));
+      return await inTime('wgsl', stop, y);
+    } catch (problem) {
+      worker.current?.end(); // with its GPU device, which the shader may still hold
+      worker.current = undefined;
+      throw problem;
+    }
   }
 
   async function run(): Promise<void> {
@@ -182,7 +167,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
       if (now.signal.aborted) return;
       setJudged(found);
       setError(undefined);
-      if (found.right && language === 'js' && PUZZLES.some((one) => one.id === id) && !solved.includes(id)) {
+      if (!found.report && language === 'js' && PUZZLES.some((one) => one.id === id) && !solved.includes(id)) {
         const more = [...solved, id];
         setSolved(more);
         try {
@@ -192,7 +177,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
         }
       }
     } catch (problem) {
-      if (now.signal.aborted) return; // by Stop, or by the next run
+      if (now.signal.aborted) return; // the next run has begun
       setJudged(undefined);
       setError(problem);
     } finally {
@@ -227,11 +212,11 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
           <li key={one.id}>
             <button
               type="button"
-              aria-current={one.id === id ? 'step' : undefined}
+              aria-current={one.id === id && language === 'js' ? 'step' : undefined}
               onClick={() => choose(one.id, 'js')}
             >
               {solved.includes(one.id) ? (
-                <span class="solved" title="solved">
+                <span class="tag good">
                   ✓<span class="visually-hidden"> solved:</span>
                 </span>
               ) : (
@@ -251,11 +236,11 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
         />
         <Choice label="Language" value={language} of={LANGUAGES} onChange={(spoken) => choose(id, spoken)} />
       </div>
-      {linked !== undefined && !live && (
+      {text === linked && !live && (
         <p class="notice">This kernel came with the link. Nothing of it runs before you press Run.</p>
       )}
       <div class="write">
-        {shown && <Case id={id} shown={shown} language={language} />}
+        {shown && <Case id={id} language={language} {...shown} />}
         <div class="write-code">
           <Editor
             key={`${language} ${id} ${fresh}`}
@@ -268,17 +253,10 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
             <button type="button" class="primary" disabled={!shown} onClick={() => void run()}>
               Run
             </button>
-            <button type="button" disabled={!running} onClick={stop}>
-              Stop
-            </button>
             <button type="button" onClick={() => replaceText(startingText(id, language))}>
               Start again
             </button>
-            {link === undefined ? (
-              <span class="muted">The text is too long for a link.</span>
-            ) : (
-              <CopyButton text={link} label="Copy the link" />
-            )}
+            {link ? <CopyButton text={link} label="Copy the link" /> : <span>The text is too long for a link.</span>}
           </div>
           <p class="muted">
             {language === 'js'
@@ -291,9 +269,13 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
           <h2 id="write-result">What it did</h2>
           <Failure error={error} />
           <p role="status" class="visually-hidden">
-            {judged && (judged.right ? 'The kernel is right.' : judged.report?.head)}
+            {judged && (judged.report?.head ?? 'The kernel is right.')}
           </p>
-          {judged ? <Result judged={judged} /> : error === undefined && <p class="muted">Not run yet.</p>}
+          {judged ? (
+            <Result judged={judged} />
+          ) : (
+            error === undefined && <p class="muted">{running ? 'Running.' : 'Not run yet.'}</p>
+          )}
         </section>
       </div>
     </>
