@@ -1,8 +1,6 @@
 /**
  * A code editor, CodeMirror in a shadow root: there its styles are adopted style sheets, which the content security
- * policy allows; in the page they would be a `<style>`.
- *
- * @module
+ * policy allows; in the page they would be a `<style>`. @module
  */
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { HighlightStyle, StreamLanguage, syntaxHighlighting } from '@codemirror/language';
@@ -33,7 +31,10 @@ const COLORS = HighlightStyle.define([
   { tag: [tags.definition(tags.variableName), tags.typeName], color: 'var(--s1)' },
 ]);
 
-/** An editor, which colors WGSL as Rust: their words are alike. A new `key` gives it another text. The Tab key leaves it, as in every field. */
+/**
+ * An editor, which colors WGSL as Rust: their words are alike. A new `key` gives it another text. The Tab key leaves it,
+ * as in every field.
+ */
 export function Editor(props: {
   readonly label: string;
   readonly language: Language;

@@ -77,14 +77,14 @@ const WGSL = `struct Options { tokens: u32, heads: u32, headDim: u32, rotaryDim:
 
 @compute @workgroup_size(64)
 fn rope(@builtin(global_invocation_id) id: vec3u) {
-  let half = options.headDim / 2;
+  let half = options.rotaryDim / 2;
   let row = id.x / half; // token * heads + head
   let j = id.x % half;
   if (row >= options.tokens * options.heads) { return; }
   let t = row / options.heads;
   let c = cosTable[t * half + j];
   let s = sinTable[t * half + j];
-  let i0 = row * options.headDim + j;
+  let i0 = row * options.headDim + options.rotaryOffset + j;
   let i1 = i0 + half;
   y[i0] = y[i0] * c - y[i1] * s;
   y[i1] = y[i0] * s + y[i1] * c;
