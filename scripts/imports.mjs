@@ -31,9 +31,9 @@ export function sourcesIn(folder) {
     .map((name) => join(folder, name));
 }
 
-/** Returns the source file of a relative import: `./x.js` is x.ts or x.tsx in the sources. */
+/** Returns the source file of a relative import: `./x.js` is x.ts or x.tsx in the sources, `./x.js?raw` the text of x.js. */
 export function fileOf(from, target) {
-  const path = resolve(dirname(from), target);
+  const path = resolve(dirname(from), target.replace(/\?raw$/, ''));
   const source = path.replace(/\.js$/, '.ts');
   return [source, `${source}x`, path].find((one) => existsSync(one));
 }

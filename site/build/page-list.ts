@@ -52,6 +52,12 @@ export const PAGES: readonly Page[] = [
     'The museum of wrong kernels',
     'Every known bug of RoPE kernels as a picture, with its threads.',
   ),
+  page(
+    'write',
+    'Write',
+    'Write a kernel',
+    'Write a RoPE kernel in the browser: run on real cases, diagnosed in sentences, with ten puzzles.',
+  ),
   page('check', 'Check', 'What this browser gets right', 'Runs every suite on the CPU, GPU and NPU of this browser.'),
   page(
     'bench',

@@ -1,4 +1,5 @@
 /** Makes the HTML of every page from one template. The page's entry draws the content. @module */
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Plugin } from 'vite';
@@ -25,6 +26,18 @@ const POLICY = [
   "form-action 'self'",
 ].join('; ');
 
+/**
+ * The policy of the page Write also allows a frame with one inline script, known by its hash, that makes workers of
+ * texts; the frame has no origin and a policy of its own, see src/write/sandbox.ts.
+ */
+const FRAME_HASH = createHash('sha256')
+  .update(readFileSync(join(SITE, 'src/write/frame.js')))
+  .digest('base64');
+const policyOf = ({ path }: Page): string =>
+  path === 'write'
+    ? POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace("worker-src 'self'", '$& blob:')
+    : POLICY;
+
 const escaped = (text: string): string =>
   text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
 
@@ -49,7 +62,7 @@ export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): s
 <html lang="en" data-base="${base}">
 <head>
 <meta charset="utf-8">
-${built ? `<meta http-equiv="Content-Security-Policy" content="${POLICY}">` : ''}
+${built ? `<meta http-equiv="Content-Security-Policy" content="${policyOf(page)}">` : ''}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escaped(page.title)} · Ropewalk</title>
 <meta name="description" content="${escaped(page.description)}">

@@ -1,0 +1,46 @@
+/** Keeps a kernel's text in the part of an address after #, compressed. A stranger may have made the address. @module */
+
+/** The longest text, and the longest address: mail and chat programs cut longer ones. */
+const [MOST_TEXT, MOST_LINK] = [32_768, 8_192];
+const PREFIX = '#code=';
+
+const piped = (bytes: BlobPart, through: ReadableWritablePair<Uint8Array, BufferSource>): ReadableStream<Uint8Array> =>
+  new Blob([bytes]).stream().pipeThrough(through as never);
+
+/** Returns the part after #, with it, or undefined if the text is too long for a link. */
+export async function textToHash(text: string): Promise<string | undefined> {
+  if (text.length > MOST_TEXT) return undefined;
+  const packed = await new Response(piped(text, new CompressionStream('deflate-raw') as never)).arrayBuffer();
+  const base64 = btoa(String.fromCharCode(...new Uint8Array(packed)));
+  const hash = PREFIX + base64.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+  return hash.length > MOST_LINK ? undefined : hash;
+}
+
+/**
+ * Reads the text of a link. At most {@link MOST_TEXT} bytes are unpacked, whatever the link says.
+ *
+ * @returns undefined if the address has no kernel
+ * @throws {Error} whose words say that the link is too long or broken
+ */
+export async function textFromHash(hash: string): Promise<string | undefined> {
+  if (!hash.startsWith(PREFIX)) return undefined;
+  if (hash.length > MOST_LINK)
+    throw new Error(`The link is longer than ${MOST_LINK} characters, so its kernel is not read.`);
+  const text: Uint8Array[] = [];
+  let size = 0;
+  try {
+    const packed = atob(hash.slice(PREFIX.length).replaceAll('-', '+').replaceAll('_', '/'));
+    const bytes = Uint8Array.from(packed, (one) => one.charCodeAt(0));
+    const reader = piped(bytes, new DecompressionStream('deflate-raw') as never).getReader();
+    for (let part = await reader.read(); !part.done && size <= MOST_TEXT; part = await reader.read()) {
+      text.push(part.value);
+      size += part.value.length;
+    }
+    if (size <= MOST_TEXT)
+      return new TextDecoder('utf-8', { fatal: true }).decode(await new Blob(text as never).arrayBuffer());
+    await reader.cancel();
+  } catch {
+    throw new Error('The kernel in the link cannot be read: the link is cut or broken. Ask for it again.');
+  }
+  throw new Error(`The kernel in the link is longer than ${MOST_TEXT} bytes, so it is not read.`);
+}
