@@ -31,6 +31,15 @@ export type Claim =
       readonly cos: number;
       readonly sin: number;
     }
+  /**
+   * Each pair is x0·cos − x1·sin and x0·sin + x1·cos. `terms` gives cos, sin, and the largest angle behind them, whose
+   * error in f32 counts; NaN where nothing is said of the row.
+   */
+  | {
+      readonly kind: 'terms';
+      readonly pairs: readonly ClaimedPair[];
+      readonly terms: (row: number, pair: number) => readonly [cos: number, sin: number, angle: number];
+    }
   /** Each dimension holds such values in every row. */
   | { readonly kind: 'holds'; readonly dims: readonly number[]; readonly value: 'zero' | 'not finite' | 'x' };
 
