@@ -163,6 +163,23 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .action(ending(async (options) => (await import('./diagnose.js')).diagnose(options)));
 
   program
+    .command('cache-diff')
+    .description('say what became of each key of a KV cache: moved, turned by how many positions, rounded')
+    .argument(
+      '<a>',
+      'a cache: .npy of keys, [tokens, heads, head_dim] or with layers in front; .npz, .pt, .safetensors',
+    )
+    .argument('<b>', 'a later state of it, or the cache of another runtime')
+    .option('--expect <rope>', `the RoPE of its keys: ${MODEL}, or a ROPE(…) line`)
+    .option('--layer <n>', "the layer whose RoPE all keys have; unless given, each layer's own")
+    .option(...CONTEXT)
+    .option('--layout <letters>', 'bsnh (tokens before heads, the default) or bnsh')
+    .option('--positions <file>', 'the position of each token in a')
+    .option('--then-positions <file>', 'and in b: keys must be turned by the difference')
+    .option(...JSON_OBJECT)
+    .action(ending(async (a, b, options) => (await import('./cache-diff.js')).cacheDiff(a, b, options)));
+
+  program
     .command('positions')
     .description('hold a log of positions, JSON lines of a server, against what must be so')
     .argument('[log]', 'a file of JSON lines, or - for stdin')
