@@ -1,5 +1,4 @@
 /** `ropewalk cache-diff`: says what became of each key from one state of a KV cache to another. @module */
-
 import { layerOf } from '@ropewalk/checkpoint';
 import {
   type CacheLayer,
@@ -8,7 +7,7 @@ import {
   cacheDiff as compareCaches,
 } from '@ropewalk/diagnose/internal';
 import type { RopeSpec } from 'ropewalk';
-import { fail, refuse } from 'ropewalk/backend';
+import { refuse } from 'ropewalk/backend';
 import { readCache } from './cache-input.js';
 import { readDump } from './dump-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -23,18 +22,13 @@ export async function cacheDiff(a: string, b: string, options: CacheDiffOptions)
   const flags = new Flags(options);
   const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
   const [before, after] = [readCache(a, 'a', layout), readCache(b, 'b', layout)];
-  const shared = [...before.keys()].filter((layer) => after.has(layer));
-  if (shared.length === 0)
-    fail(
-      'FORMAT',
-      'b',
-      `it has the layers ${[...after.keys()]}, and a has ${[...before.keys()]}: none is in both. Dump the same layers.`,
-    );
+  if (`${[...before.keys()]}` !== `${[...after.keys()]}`)
+    refuse('SHAPE', 'b', `the layers of a, ${[...before.keys()]}`, [...after.keys()], 'Dump the same layers.');
   const ropeOf = await readRopes(options);
   const positions = readPositions(options);
   function* layers(): Generator<CacheLayer> {
-    for (const layer of shared) {
-      const [one, other] = [before.get(layer)!, after.get(layer)!];
+    for (const [layer, one] of before) {
+      const other = after.get(layer)!;
       const rope = ropeOf?.(layer);
       const values = one.values && other.values && ([one.values(), other.values()] as const);
       if (values) checkSides(values);
@@ -42,16 +36,11 @@ export async function cacheDiff(a: string, b: string, options: CacheDiffOptions)
     }
   }
   const found = compareCaches(layers(), positions);
-  const alone = [...new Set([...before.keys(), ...after.keys()])].filter((layer) => !shared.includes(layer));
-  const isRight = found.isRight && alone.length === 0;
   printResult(options.json, {
-    json: () => ({ same: isRight, layers: found.layers, layersOfOne: alone }),
-    lines: () => [
-      ...found.lines,
-      ...(alone.length > 0 ? [`only one of the caches has layers ${alone.join(', ')}`] : []),
-    ],
+    json: () => ({ same: found.isRight, layers: found.layers }),
+    lines: () => found.lines,
   });
-  return isRight ? EXIT.ok : EXIT.failed;
+  return found.isRight ? EXIT.ok : EXIT.failed;
 }
 
 /** The RoPE of each layer of the model; undefined without one. */
@@ -68,14 +57,10 @@ async function readRopes(options: CacheDiffOptions): Promise<((layer: number) =>
 
 /** The positions of both caches; undefined without any. */
 function readPositions({ positions, thenPositions }: CacheDiffOptions): CachePositions | undefined {
-  if (positions === undefined && thenPositions === undefined) return undefined;
-  if (positions === undefined || thenPositions === undefined)
-    fail(
-      'FORMAT',
-      positions === undefined ? '--positions' : '--then-positions',
-      'one of the two is missing. Give the positions of both caches.',
-    );
-  return [numbersOf(positions, '--positions'), numbersOf(thenPositions, '--then-positions')];
+  if (positions !== undefined && thenPositions !== undefined)
+    return [numbersOf(positions, '--positions'), numbersOf(thenPositions, '--then-positions')];
+  new Flags({ positions, thenPositions }).refuseAny(['positions', 'thenPositions'], 'give those of both caches.');
+  return undefined;
 }
 
 /** The integers of a dump. */
@@ -92,19 +77,9 @@ export function checkSides(
 ): readonly [CacheSide, CacheSide] {
   const [a, b] = sides;
   if (a.heads !== b.heads || a.headDim !== b.headDim)
-    refuse('SHAPE', where[1], `keys of ${a.heads} heads of ${a.headDim} dimensions, as ${where[0]} has`, [
-      b.tokens,
-      b.heads,
-      b.headDim,
-    ]);
+    refuse('SHAPE', where[1], `${a.heads} heads of ${a.headDim} dimensions, as ${where[0]} has`, [b.heads, b.headDim]);
   if (rope && rope.headDim !== a.headDim)
-    refuse(
-      'SHAPE',
-      where[0],
-      `heads of ${rope.headDim} dimensions, as the model has`,
-      a.headDim,
-      'For another order, give --layout bnsh.',
-    );
+    refuse('SHAPE', where[0], `heads of ${rope.headDim} dimensions, as the model has`, a.headDim);
   for (const [n, flag] of (['--positions', '--then-positions'] as const).entries())
     if (positions && positions[n]!.length !== sides[n]!.tokens)
       refuse('SHAPE', flag, `${sides[n]!.tokens} positions, one for each token`, positions[n]!.length);

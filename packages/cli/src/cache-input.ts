@@ -1,9 +1,9 @@
 /** The keys and values of a KV cache from a dump: one array of keys, or an archive with a name for each layer's. @module */
-
+import type { Observation } from '@ropewalk/diagnose';
 import type { CacheSide } from '@ropewalk/diagnose/internal';
 import { dumpOf } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/internal/node';
-import { isFloat, type Tensor } from 'ropewalk';
+import { isFloat, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { MAX_FILE_BYTES, readDump } from './dump-input.js';
 
@@ -89,3 +89,7 @@ export function sideOf(tensor: Tensor, where: string, layout: CacheLayout): Cach
   // A grid of 8-bit floats is found by their values.
   return { data, tokens, heads, headDim, dtype: isFloat(dtype) ? dtype : 'f32' };
 }
+
+/** The positions of an observation as numbers. */
+export const positionList = ({ positions }: Observation): number[] =>
+  Array.from(positions instanceof Tensor ? (positions.readNumbers() as Float64Array) : positions, Number);

@@ -1,8 +1,11 @@
 /** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
 import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
-import { DTYPES, type Tensor, tensorFrom } from 'ropewalk';
+import { type CacheDiff, cacheDiff } from '@ropewalk/diagnose/internal';
+import { DTYPES, type RopeSpec, type Tensor, tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
+import { checkSides, numbersOf } from './cache-diff.js';
+import { positionList, sideOf } from './cache-input.js';
 import { readDump } from './dump-input.js';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
 import { readRope } from './rope-source.js';
@@ -10,17 +13,20 @@ import { type LayoutOptions, readTokenLayout } from './token-layout.js';
 
 export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
   Texts<'direction' | 'dtype' | 'shape' | 'heads' | 'positionsDtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
+  Texts<'then' | 'thenPositions'> &
   LayoutOptions &
   Switches<'all' | 'demo' | 'json'>;
 
 /** The inputs of one diagnosis. */
-interface Task {
+export interface Task {
   readonly observation: Observation;
   readonly expected?: Expected;
   /** The source of the expectation, in words. */
   readonly from?: string;
   /** The faults of the runtime's positions; undefined where they were not held against a layout. */
   readonly faults?: readonly string[];
+  /** The keys y later in the cache. */
+  readonly later?: CacheDiff | undefined;
 }
 
 /** Reads the files that the options name. @throws {RopewalkError} with the option */
@@ -64,7 +70,24 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
   const observation = observationOf(run, expectation?.expected, nameOf);
   const faults =
     layout && positions !== undefined ? positionFaults(run.positions.readNumbers() as Float64Array, layout) : undefined;
-  return { observation, ...expectation, faults };
+  return { observation, ...expectation, faults, later: readLater(options, observation, expectation?.expected.spec) };
+}
+
+/** Compares y with the same keys later in the cache. */
+function readLater(options: DiagnoseOptions, observation: Observation, rope?: RopeSpec): CacheDiff | undefined {
+  const flags = new Flags(options);
+  if (options.then === undefined) {
+    flags.refuseAny(['thenPositions'], 'it needs --then.');
+    return undefined;
+  }
+  const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
+  const form = { dtype: flags.word('dtype', FLOATS), shape: flags.integers('shape', 1, MAX_INTEGER, 4) };
+  const then = sideOf(readDump(options.then, '--then', form), '--then', layout);
+  const later = options.thenPositions === undefined ? undefined : numbersOf(options.thenPositions, '--then-positions');
+  const own = sideOf(observation.y, '--y', layout);
+  const places = later && ([positionList(observation).slice(0, own.tokens), later] as const);
+  const keys = checkSides([own, then], rope, places, ['--y', '--then']);
+  return cacheDiff([{ layer: 0, keys, ...(rope && { rope }) }], places);
 }
 
 /** Integers of another width give positions that no model has: two of i32 make one of i64. */

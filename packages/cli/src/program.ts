@@ -132,6 +132,8 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--cached <list>', 'tokens in the cache before: of all sequences, or of each')
     .option('--grid <images>', 'images for M-RoPE: TOKEN:TxHxW, such as "4:1x16x16"')
     .option('--rank-layout <rank>', 'the share of one rank: contiguous, zigzag or round-robin, such as zigzag:0/4')
+    .option('--then <file>', 'the keys y later in the cache, to say how each was moved, turned and rounded')
+    .option('--then-positions <file>', 'their positions then')
     .option(
       '--expect <rope>',
       `what it should do: ${MODEL}, a ROPE(…) line, or a .json with a record or a peer's arguments`,

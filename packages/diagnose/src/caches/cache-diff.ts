@@ -62,9 +62,11 @@ export function cacheDiff(layers: Iterable<CacheLayer>, positions?: CachePositio
 
 const errorOf = ({ runs }: LayerDiff): number => Math.max(...runs.map(({ error }) => error));
 
-function layerDiff({ layer, keys: [a, b], values, rope }: CacheLayer, positions?: CachePositions): LayerDiff {
+function layerDiff(one: CacheLayer, positions?: CachePositions): LayerDiff {
+  const { layer, values, rope } = one;
+  const [a, b] = one.keys;
   const runs = keyRuns(a, b, rope).flatMap((run) => byTurn(run, positions));
-  const judged = runs.map((run): CacheRun => ({ ...run, ...judge(run, { a, b, rope, positions }) }));
+  const judged = runs.map((run): CacheRun => ({ ...run, ...judge(run, one, positions) }));
   const kept = new Set(judged.flatMap(({ from, count }) => (from === undefined ? [] : span(from, count))));
   const gone = span(0, a.tokens).filter((token) => !kept.has(token));
   const says = judged.slice(0, MOST_LINES).map((run) => run.says);
@@ -121,14 +123,7 @@ function byTurn(run: KeyRun, positions?: CachePositions): Asked[] {
   return parts;
 }
 
-interface Sides {
-  readonly a: CacheSide;
-  readonly b: CacheSide;
-  readonly rope: RopeSpec | undefined;
-  readonly positions: CachePositions | undefined;
-}
-
-function judge(run: Asked, { a, b, rope, positions }: Sides) {
+function judge(run: Asked, { keys: [a, b], rope }: CacheLayer, positions?: CachePositions) {
   const { at, count, from, turned, step, gain, error, grid, expected, off } = run;
   const tokens = spanWords(at, count);
   if (from === undefined) {

@@ -43,74 +43,61 @@ const CLOSE = 0.02;
 const MOST_TRIED = 16;
 
 /** One key's way into another. */
-interface Turn {
-  readonly from: number;
-  readonly turned: number;
-  readonly gain: number;
-  readonly error: number;
-}
+type Turn = { readonly from: number } & Pick<KeyRun, 'turned' | 'gain' | 'error'>;
 
 /** @param rope - the RoPE of the keys; without it only keys that were not turned are recognised */
 export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
   const pairs = rope ? pairsOf(rope) : [];
   const size = a.heads * a.headDim;
   const rowOf = ({ data }: CacheSide, token: number): Float64Array => data.subarray(token * size, (token + 1) * size);
-  const byLength = Array.from({ length: a.tokens }, (_, token) => ({ token, long: lengthOf(rowOf(a, token)) })).sort(
-    (p, q) => p.long - q.long,
-  );
+  const lengths = Array.from({ length: a.tokens }, (_, token) => lengthOf(rowOf(a, token)));
   const turns: (Turn | undefined)[] = [];
   for (let token = 0; token < b.tokens; token++) {
     const key = rowOf(b, token);
     const last = turns.at(-1);
     const tried = new Set<number>();
     let best: Turn | undefined;
-    const attempt = (from: number, near: number): void => {
-      if (from >= a.tokens || tried.has(from) || (best && best.error <= near)) return;
+    const attempt = (from: number): void => {
+      if (from >= a.tokens || tried.has(from) || (best && best.error <= CLOSE)) return;
       tried.add(from);
       const turn = { from, ...turnOf(rowOf(a, from), key, a.headDim, pairs, last?.turned) };
       if (turn.error <= (rope ? MOST_ERROR : MOST_UNTURNED) && (!best || turn.error < 0.7 * best.error)) best = turn;
     };
-    attempt(last ? last.from + 1 : token, CLOSE);
-    attempt(token, CLOSE);
-    for (const from of alikeIn(byLength, lengthOf(key), pairs)) attempt(from, CLOSE);
+    attempt(last ? last.from + 1 : token);
+    attempt(token);
+    if (!best || best.error > CLOSE) for (const from of alikeIn(lengths, lengthOf(key), rope)) attempt(from);
     turns.push(best);
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));
 }
 
 /** The tokens whose keys have about the same length, nearest first; a magnitude that was applied again is allowed for. */
-function alikeIn(byLength: readonly { token: number; long: number }[], long: number, pairs: readonly Pair[]): number[] {
-  const gains = [1, pairs[0]?.magnitude ?? 1, 1 / (pairs[0]?.magnitude ?? 1)];
-  const near = ({ long: one }: { long: number }): number =>
-    Math.min(...gains.map((gain) => Math.abs(one * gain - long)));
-  return byLength
-    .filter((one) => near(one) <= 0.05 * long)
-    .sort((p, q) => near(p) - near(q))
-    .slice(0, MOST_TRIED)
-    .map(({ token }) => token);
+function alikeIn(lengths: readonly number[], long: number, rope?: RopeSpec): number[] {
+  const magnitude = rope ? frequenciesOf(rope).attentionFactor : 1;
+  const off = lengths.map((one) =>
+    Math.min(...[1, magnitude, 1 / magnitude].map((gain) => Math.abs(one * gain - long))),
+  );
+  const near = [...off.keys()].filter((token) => off[token]! <= 0.05 * long);
+  return near.sort((p, q) => off[p]! - off[q]!).slice(0, MOST_TRIED);
 }
 
-/** A rotated pair of a head, and the magnitude of the model. */
-interface Pair {
-  readonly dims: readonly [number, number];
-  readonly frequency: number;
-  readonly magnitude: number;
-}
+/** A rotated pair of a head. */
+type Pair = readonly [i: number, k: number, frequency: number];
 
 /** The pairs in the order of their frequencies, the slowest first. */
-function pairsOf({ headDim, rotaryDim = headDim, rotaryOffset = 0, pairing, ...rest }: RopeSpec): Pair[] {
-  const spec = { headDim, rotaryDim, rotaryOffset, pairing, ...rest };
-  const { invFreq, attentionFactor: magnitude } = frequenciesOf(spec);
-  return Array.from(invFreq, (frequency, j): Pair => {
-    const first = rotaryOffset + (pairing === 'interleaved' ? 2 * j : j);
-    return { dims: [first, first + (pairing === 'interleaved' ? 1 : rotaryDim / 2)], frequency, magnitude };
-  }).sort((p, q) => Math.abs(p.frequency) - Math.abs(q.frequency));
+function pairsOf(spec: RopeSpec): Pair[] {
+  const { headDim, rotaryDim = headDim, rotaryOffset = 0, pairing } = spec;
+  const [step, apart] = pairing === 'interleaved' ? [2, 1] : [1, rotaryDim / 2];
+  return Array.from(frequenciesOf(spec).invFreq, (frequency, j): Pair => {
+    const first = rotaryOffset + step * j;
+    return [first, first + apart, frequency];
+  }).sort((p, q) => Math.abs(p[2]) - Math.abs(q[2]));
 }
 
 /** The turn, and what of the key it does not explain. */
 function turnOf(a: Float64Array, b: Float64Array, headDim: number, pairs: readonly Pair[], like?: number) {
   // Sums over the heads: conj(a)·b, |a|² and |b|² of each pair.
-  const sums = pairs.map(({ dims: [i, k], frequency }) => {
+  const sums = pairs.map(([i, k, frequency]) => {
     let [re, im, from, to] = [0, 0, 0, 0];
     for (let at = 0; at < a.length; at += headDim) {
       const [a0, a1, b0, b1] = [a[at + i]!, a[at + k]!, b[at + i]!, b[at + k]!];
@@ -121,7 +108,7 @@ function turnOf(a: Float64Array, b: Float64Array, headDim: number, pairs: readon
     }
     return { frequency, re, im, from, to };
   });
-  const inPairs = new Set(pairs.flatMap(({ dims }) => dims));
+  const inPairs = new Set([...pairs.map(([i]) => i), ...pairs.map(([, k]) => k)]);
   let [beside, all] = [0, 0];
   for (const [n, value] of b.entries()) {
     all += value * value;
@@ -204,10 +191,7 @@ function gridOfRun(run: Omit<KeyRun, 'grid'>, a: CacheSide, b: CacheSide, pairs:
       made.set(a.data.subarray((from * heads + row) * headDim, (from * heads + row + 1) * headDim));
       const size = made.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
       noise.fill(4 * (UNIT_ROUNDOFF[a.dtype] + UNIT_ROUNDOFF[b.dtype]) * gain * size);
-      for (const {
-        dims: [i, k],
-        frequency,
-      } of pairs) {
+      for (const [i, k, frequency] of pairs) {
         const [x0, x1] = [made[i]! * gain, made[k]! * gain];
         const angle = (turned + step * Math.floor(row / heads)) * frequency;
         const [cos, sin] = [Math.cos(angle), Math.sin(angle)];

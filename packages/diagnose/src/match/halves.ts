@@ -27,12 +27,11 @@ export function describeHalves(right: RightRows): string[] {
   const { heads, steps } = right;
   const { offByDim } = right.compare();
   if (offByDim.some((count, i) => count > 0 && right.pairOf[i]! < 0)) return [];
-  const normalized = right.normalized();
-  const whole = evidenceOf(normalized);
+  const whole = evidenceOf(right.normalized());
   const sample = { ...whole, rows: sampleRows(heads) };
   const { invFreq } = steps.frequencies();
-  const pairs = Array.from(invFreq, (frequency, j): ClaimedPair => {
-    return { number: j, ...right.membersOf(j), frequency, error: 0 };
+  const pairs = Array.from(invFreq, (frequency, number): ClaimedPair => {
+    return { number, ...right.membersOf(number), frequency, error: 0 };
   });
   const kept = new Map<number | string, Angles>();
   const anglesAt = (positions: readonly number[]): Angles => {
@@ -72,24 +71,24 @@ export function describeHalves(right: RightRows): string[] {
         if (!wrong.every((j) => given.has(j))) return [];
         const everywhere = given.size === pairs.length;
         if (!holds(claimOf(half, rule, everywhere ? undefined : new Set(wrong)), whole)) return [];
-        return [{ half, words: rule.words, of: everywhere ? 'every pair' : pairsWords(wrong) }];
+        return [
+          {
+            half,
+            words: rule.words,
+            of: everywhere ? 'every pair' : `${wrong.length > 1 ? 'pairs' : 'pair'} ${ranges(wrong)}`,
+          },
+        ];
       }),
     );
   // The simplest rules that give y are told.
-  const found =
-    rulesOf(right)
-      .map(told)
-      .find((some) => some.length > 0) ?? [];
+  const [found = []] = rulesOf(right)
+    .map(told)
+    .filter((some) => some.length > 0);
   const [first] = found;
-  const same = found.filter(({ half, of }) => half === first!.half && of === first!.of);
-  if (!first || found.length > MOST || same.length < found.length) return [];
+  if (!first || found.length > MOST || found.some(({ half, of }) => half !== first.half || of !== first.of)) return [];
   const [is, other] = first.half === 'sin' ? ['sine', 'cosine'] : ['cosine', 'sine'];
   const says = found.map(({ words }) => words).join(', or ');
   return [`The ${other} of every pair is right; the ${is} of ${first.of} is ${says}.`];
-}
-
-function pairsWords(pairs: readonly number[]): string {
-  return `${pairs.length === 1 ? 'pair' : 'pairs'} ${ranges(pairs)}`;
 }
 
 /** Rules by how simple they are. */
