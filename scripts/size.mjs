@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 5_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_560,
+  cli: 8_660,
   diagnose: 11_250,
   devices: 2_090,
   dialects: 9_030,

@@ -8,7 +8,7 @@ import {
 } from '@ropewalk/diagnose/internal';
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { readCache } from './cache-input.js';
+import { positionList, readCache } from './cache-input.js';
 import { readDump } from './dump-input.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { EXIT, printResult } from './output.js';
@@ -24,48 +24,35 @@ export async function cacheDiff(a: string, b: string, options: CacheDiffOptions)
   const [before, after] = [readCache(a, 'a', layout), readCache(b, 'b', layout)];
   if (`${[...before.keys()]}` !== `${[...after.keys()]}`)
     refuse('SHAPE', 'b', `the layers of a, ${[...before.keys()]}`, [...after.keys()], 'Dump the same layers.');
-  const ropeOf = await readRopes(options);
-  const positions = readPositions(options);
+  const { expect, positions, thenPositions } = options;
+  if (expect === undefined) flags.refuseAny(['layer', 'context'], 'it needs --expect.');
+  const layerOfAll = flags.integer('layer');
+  const model = expect === undefined ? undefined : await readRope(expect, flags.integer('context', 1), layerOfAll);
+  if (positions === undefined || thenPositions === undefined)
+    flags.refuseAny(['positions', 'thenPositions'], 'give those of both caches.');
+  const places: CachePositions | undefined =
+    positions !== undefined && thenPositions !== undefined
+      ? [
+          positionList(readDump(positions, '--positions', {})),
+          positionList(readDump(thenPositions, '--then-positions', {})),
+        ]
+      : undefined;
   function* layers(): Generator<CacheLayer> {
     for (const [layer, one] of before) {
       const other = after.get(layer)!;
-      const rope = ropeOf?.(layer);
+      const ofLayer = model?.source && layerOfAll === undefined ? layerOf(model.source, layer) : model;
+      const rope = ofLayer?.spec;
       const values = one.values && other.values && ([one.values(), other.values()] as const);
       if (values) checkSides(values);
-      yield { layer, keys: checkSides([one.keys(), other.keys()], rope, positions), values, rope };
+      yield { layer, keys: checkSides([one.keys(), other.keys()], rope, places), values, rope };
     }
   }
-  const found = compareCaches(layers(), positions);
+  const found = compareCaches(layers(), places);
   printResult(options.json, {
     json: () => ({ same: found.isRight, layers: found.layers }),
     lines: () => found.lines,
   });
   return found.isRight ? EXIT.ok : EXIT.failed;
-}
-
-/** The RoPE of each layer of the model; undefined without one. */
-async function readRopes(options: CacheDiffOptions): Promise<((layer: number) => RopeSpec) | undefined> {
-  const flags = new Flags(options);
-  if (options.expect === undefined) {
-    flags.refuseAny(['layer', 'context'], 'it needs --expect.');
-    return undefined;
-  }
-  const layer = flags.integer('layer');
-  const { source, spec } = await readRope(options.expect, flags.integer('context', 1), layer);
-  return (n) => (source && layer === undefined ? layerOf(source, n).spec : spec);
-}
-
-/** The positions of both caches; undefined without any. */
-function readPositions({ positions, thenPositions }: CacheDiffOptions): CachePositions | undefined {
-  if (positions !== undefined && thenPositions !== undefined)
-    return [numbersOf(positions, '--positions'), numbersOf(thenPositions, '--then-positions')];
-  new Flags({ positions, thenPositions }).refuseAny(['positions', 'thenPositions'], 'give those of both caches.');
-  return undefined;
-}
-
-/** The integers of a dump. */
-export function numbersOf(file: string, flag: string): number[] {
-  return Array.from(readDump(file, flag, {}).readNumbers() as ArrayLike<number>, Number);
 }
 
 /** Refuses two sides that cannot be compared. */

@@ -90,6 +90,6 @@ export function sideOf(tensor: Tensor, where: string, layout: CacheLayout): Cach
   return { data, tokens, heads, headDim, dtype: isFloat(dtype) ? dtype : 'f32' };
 }
 
-/** The positions of an observation as numbers. */
-export const positionList = ({ positions }: Observation): number[] =>
+/** Positions as numbers. */
+export const positionList = (positions: Observation['positions']): number[] =>
   Array.from(positions instanceof Tensor ? (positions.readNumbers() as Float64Array) : positions, Number);

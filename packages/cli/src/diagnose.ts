@@ -5,7 +5,9 @@ import {
   describeDiagnosis,
   diagnose as diagnoseKernel,
   diagnosisToJson,
+  type Expected,
 } from '@ropewalk/diagnose';
+import { reportOf } from '@ropewalk/diagnose/internal';
 import type { DiagnoseOptions, Task } from './diagnose-input.js';
 import { Flags } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
@@ -16,7 +18,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const { all = false } = options;
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
-  const { observation, expected, from, faults, later }: Task = options.demo
+  const { observation, expected, from, faults, later, ranks }: Task = options.demo
     ? demoObservation()
     : await (await import('./diagnose-input.js')).readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
@@ -28,6 +30,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   }
   // When another layout gives a known bug, it is open whether the kernel is right.
   const isFine = isRight(result);
+  const wrong = isFine ? [] : wrongRanks(ranks, expected);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
       ? (await import('./diagnose-files.js')).writeFiles(result, options)
@@ -37,12 +40,14 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
       ...(diagnosisToJson(result, from) as object),
       ...(faults && { positionFaults: faults }),
       ...(later && { later: { same: later.isRight, ...later.layers[0] } }),
+      ...(ranks && { wrongRanks: wrong }),
     }),
     lines: () => [
       ...positionLines(faults, isFine),
       ...describeDiagnosis(result, from, { all }),
       ...(all ? plot(result) : []),
       ...(later ? ['', 'Later in the cache (--then; A is --y)', ...later.lines.map((line) => `  ${line}`)] : []),
+      ...(wrong.length > 0 ? ['', 'Ranks', ...wrong.map(({ rank, says }) => `  rank ${rank} is wrong: ${says}`)] : []),
       ...files,
     ],
   });
@@ -51,6 +56,14 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
 
 function isRight({ verdict, layout }: Diagnosis): boolean {
   return layout.otherwise.length === 0 && ['as expected', 'less precise', 'rotation'].includes(verdict);
+}
+
+/** The ranks whose own run is not right, and the first line on each. */
+function wrongRanks(ranks: readonly Task[] = [], expected?: Expected): { rank: number; says: string }[] {
+  return ranks.flatMap(({ observation }, rank) => {
+    const found = diagnoseKernel(observation, expected);
+    return isRight(found) ? [] : [{ rank, says: reportOf(found, undefined, false).head }];
+  });
 }
 
 /** Lines that say what the layout of the tokens tells of the runtime's positions, before the report. */

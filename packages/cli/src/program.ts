@@ -131,7 +131,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--chunks <list>', 'likewise the last call of a prefill in chunks of so many tokens')
     .option('--cached <list>', 'tokens in the cache before: of all sequences, or of each')
     .option('--grid <images>', 'images for M-RoPE: TOKEN:TxHxW, such as "4:1x16x16"')
-    .option('--rank-layout <rank>', 'the share of one rank: contiguous, zigzag or round-robin, such as zigzag:0/4')
+    .option(
+      '--rank-layout <rank>',
+      "the share of one rank, such as zigzag:0/4 (contiguous, zigzag, round-robin); zigzag or tp alone where --x and --y name all ranks' files, 'rank*/q.npy'",
+    )
     .option('--then <file>', 'the keys y later in the cache, to say how each was moved, turned and rounded')
     .option('--then-positions <file>', 'their positions then')
     .option(

@@ -197,14 +197,14 @@ describe('caches that are not', () => {
     );
     assert.match(
       diff(a, b).lines.join(' | '),
-      /tokens 60-63: keys that A does not have \| .* \| values are equal and keys are not: their positions or their RoPE differ; name the model/,
+      /tokens 60-63: keys that A does not have \| .* \| values are equal and keys are not: as with other positions or another RoPE; name the model/,
     );
   });
   test('another base, another prompt, an empty place', () => {
     const base = cacheOf({ ...PLAIN, base: 500000 }, upTo(64), upTo(64));
     assert.match(
       linesOf(base),
-      /values are equal and keys are not: they have another RoPE \(base, scaling or pairing\)$/,
+      /values are equal and keys are not: no turn gives them, as with another base, scaling or pairing$/,
     );
     const prompt = cacheOf(PLAIN, upTo(164, 100), upTo(64));
     assert.match(linesOf(prompt), /^tokens 0-63: keys that A does not have\n.*\nvalues are different$/s);

@@ -73,22 +73,26 @@ function layerDiff(one: CacheLayer, positions?: CachePositions): LayerDiff {
   if (judged.length > MOST_LINES) says.push(`… and ${judged.length - MOST_LINES} more runs of tokens`);
   if (gone.length > 0) says.push(`keys of A that B does not have: ${ranges(gone)}`);
   if (!values) return { layer, runs: judged, gone, values: undefined, says };
-  const unknown = judged.filter(({ from, at }) => from === undefined && at < a.tokens);
-  const byValue = unknown.length > 0 ? keyRuns(...values) : [];
-  const isKnown = (token: number): boolean =>
-    byValue.some(({ at, count, from }) => from !== undefined && token >= at && token < at + count);
-  const isSame =
-    unknown.every(({ at, count }) => span(at, Math.min(count, a.tokens - at)).every(isKnown)) &&
-    judged.every((run) => run.from === undefined || valuesEqual(run, ...values));
+  const isUnknown = judged.some(({ from, at }) => from === undefined && at < a.tokens);
+  const byValue = keyRuns(...values);
+  /** The token of A from which each token of B has its values; NaN for none. */
+  const source = byValue.flatMap(({ from, count }) => span(from ?? Number.NaN, count));
+  const isSame = judged.every(({ from, at, count }) =>
+    span(at, count).every((token, n) => {
+      const own = source[token]!;
+      if (from === undefined) return token >= a.tokens || !Number.isNaN(own);
+      return own === from + n;
+    }),
+  );
   const moved = judged.some(({ turned, step }) => turned !== 0 || step !== 0);
   if (!isSame) says.push('values are different');
-  else if (unknown.length > 0) {
+  else if (isUnknown) {
     const places = byValue.flatMap(({ at, count, from }) =>
       from === undefined || from === at ? [] : [`${spanWords(at, count)} are A's ${spanWords(from, count)}`],
     );
     const cause = rope
-      ? 'they have another RoPE (base, scaling or pairing)'
-      : 'their positions or their RoPE differ; name the model to see by how much';
+      ? 'no turn gives them, as with another base, scaling or pairing'
+      : 'as with other positions or another RoPE; name the model to see by how much';
     says.push(`values are equal${places.length > 0 ? ` (${places.join(', ')})` : ''} and keys are not: ${cause}`);
   } else says.push(moved ? 'values are equal: only positions differ' : 'values are equal');
   return { layer, runs: judged, gone, values: isSame ? 'equal' : 'different', says };
@@ -161,18 +165,6 @@ function turnWords(turned: number, expected: number): string {
   if (expected !== 0 && Math.abs(turned - 2 * expected) < 0.01) return `which is twice: ${should}`;
   if (expected !== 0 && Math.abs(turned + expected) < 0.01) return `which is the other way: ${should}`;
   return should;
-}
-
-function valuesEqual({ from, at, count }: KeyRun, a: CacheSide, b: CacheSide): boolean {
-  const size = a.heads * a.headDim;
-  let [off, all] = [0, 0];
-  for (let n = 0; n < count * size; n++) {
-    const [one, other] = [a.data[from! * size + n]!, b.data[at * size + n]!];
-    off += (one - other) ** 2;
-    all += one * one;
-  }
-  // The error of an int8 grid is below it, and another token's value far above.
-  return Math.sqrt(off) <= 0.02 * Math.sqrt(all);
 }
 
 const spanWords = (from: number, count: number): string =>

@@ -126,13 +126,9 @@ function turnOf(a: Float64Array, b: Float64Array, headDim: number, pairs: readon
   // An empty place in a cache is like no other key.
   if (all === 0) return { turned: 0, gain: 1, error: a.every((value) => value === 0) ? 0 : Infinity };
   if (pairs.length === 0) return { turned: 0, gain: 1, error: Math.sqrt(beside / all) };
-  const guess = estimate(sums);
-  const whole = Math.round(guess);
+  const whole = Math.round(estimate(sums));
   const tries = new Set([0, like ?? 0, whole, whole - 1, whole + 1]);
-  const best = [...tries].map(judge).reduce((p, q) => (q.error < 0.7 * p.error ? q : p));
-  // A position that is not whole is that of a model whose positions are divided.
-  const exact = judge(guess);
-  return exact.error < 0.5 * best.error && best.error > CLOSE ? exact : best;
+  return [...tries].map(judge).reduce((p, q) => (q.error < 0.7 * p.error ? q : p));
 }
 
 /** The turn in positions: the slow pairs say about how far, the fast ones exactly. */
