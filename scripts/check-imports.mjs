@@ -31,8 +31,9 @@ const ROOMS = {
     measure: ['read', 'kernel'],
     fit: ['read', 'claims', 'kernel', 'measure'],
     match: ['read', 'claims', 'kernel', 'measure', 'fit'],
+    caches: ['measure'],
     say: ['read', 'claims', 'kernel', 'measure', 'fit', 'match'],
-    entry: ['read', 'positions', 'claims', 'kernel', 'mutants', 'measure', 'fit', 'match', 'say'],
+    entry: ['read', 'positions', 'claims', 'kernel', 'mutants', 'measure', 'fit', 'match', 'caches', 'say'],
   },
 };
 

@@ -17,6 +17,7 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
     verify: ['verify.md', 'verify golden --outputs outputs', 'verify golden --program "python3 harness.py"'],
     harness: ['verify.md#paste-a-kernel', 'harness numpy -o harness.py'],
     positions: ['diagnose.md#positions-as-they-should-be', 'positions log.jsonl'],
+    'cache-diff': ['diagnose.md#two-caches', 'cache-diff before.npz after.npz --expect config.json'],
     mutants: ['mutants.md', 'mutants --vectors golden'],
   },
   'Convert a model': {

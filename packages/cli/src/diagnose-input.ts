@@ -1,30 +1,40 @@
 /** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
 import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
-import { DTYPES, type Tensor, tensorFrom } from 'ropewalk';
-import { fail } from 'ropewalk/backend';
+import { type CacheDiff, cacheDiff, RANK_LAYOUTS } from '@ropewalk/diagnose/internal';
+import { DTYPES, type RopeSpec, type Tensor, tensorFrom } from 'ropewalk';
+import { fail, refuse } from 'ropewalk/backend';
+import { checkSides } from './cache-diff.js';
+import { positionList, sideOf } from './cache-input.js';
 import { readDump } from './dump-input.js';
 import { FLOATS, Flags, flagOf, MAX_INTEGER, type Switches, type Texts } from './options.js';
+import { isPattern, joinRanks, rankFiles } from './rank-dumps.js';
 import { readRope } from './rope-source.js';
 import { type LayoutOptions, readTokenLayout } from './token-layout.js';
 
 export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer' | 'context' | 'layout'> &
   Texts<'direction' | 'dtype' | 'shape' | 'heads' | 'positionsDtype' | 'normWeight' | 'normEps' | 'nextInput' | 'svg'> &
+  Texts<'then' | 'thenPositions'> &
   LayoutOptions &
   Switches<'all' | 'demo' | 'json'>;
 
 /** The inputs of one diagnosis. */
-interface Task {
+export interface Task {
   readonly observation: Observation;
   readonly expected?: Expected;
   /** The source of the expectation, in words. */
   readonly from?: string;
   /** The faults of the runtime's positions; undefined where they were not held against a layout. */
   readonly faults?: readonly string[];
+  /** The keys y later in the cache. */
+  readonly later?: CacheDiff | undefined;
+  /** The runs of the ranks that were put together. */
+  readonly ranks?: readonly Task[];
 }
 
 /** Reads the files that the options name. @throws {RopewalkError} with the option */
 export async function readTask(options: DiagnoseOptions): Promise<Task> {
+  if (isPattern(options.x) || isPattern(options.y)) return readRanks(options);
   const { x, y, positions, normWeight } = options;
   const layout = readTokenLayout(options);
   if (x === undefined || y === undefined || (positions ?? layout) === undefined) {
@@ -64,7 +74,46 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
   const observation = observationOf(run, expectation?.expected, nameOf);
   const faults =
     layout && positions !== undefined ? positionFaults(run.positions.readNumbers() as Float64Array, layout) : undefined;
-  return { observation, ...expectation, faults };
+  return { observation, ...expectation, faults, later: readLater(options, observation, expectation?.expected.spec) };
+}
+
+/** Reads the dumps of all ranks, and puts them together. */
+async function readRanks(options: DiagnoseOptions): Promise<Task> {
+  const { x, y, positions, rankLayout: name } = options;
+  if (name === undefined || name.includes(':'))
+    refuse('FORMAT', '--rank-layout', `for all ranks' dumps one of ${RANK_LAYOUTS.join(', ')}, tp`, name);
+  new Flags(options).refuseAny(['then', 'nextInput'], 'it is for one run. Leave it out beside the dumps of ranks.');
+  const ys = rankFiles(y ?? '', '--y');
+  const xs = rankFiles(x ?? '', '--x', ys.length);
+  const own = isPattern(positions) ? rankFiles(positions!, '--positions', ys.length) : undefined;
+  const ranks: Task[] = [];
+  for (const [n, file] of ys.entries()) {
+    const rankLayout = name === 'tp' ? undefined : `${name}:${n}/${ys.length}`;
+    ranks.push(await readTask({ ...options, x: xs[n]!, y: file, positions: own?.[n] ?? positions, rankLayout }));
+  }
+  const layout = new Flags(options).word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
+  const runs = ranks.map((one) => one.observation);
+  const told = ranks.some(({ faults }) => faults);
+  const faults = told ? ranks.flatMap((one, n) => (one.faults ?? []).map((words) => `rank ${n}: ${words}`)) : undefined;
+  return { ...ranks[0]!, observation: joinRanks(runs, layout), faults, ranks };
+}
+
+/** Compares y with the same keys later in the cache. */
+function readLater(options: DiagnoseOptions, observation: Observation, rope?: RopeSpec): CacheDiff | undefined {
+  const flags = new Flags(options);
+  if (options.then === undefined) {
+    flags.refuseAny(['thenPositions'], 'it needs --then.');
+    return undefined;
+  }
+  const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
+  const form = { dtype: flags.word('dtype', FLOATS), shape: flags.integers('shape', 1, MAX_INTEGER, 4) };
+  const then = sideOf(readDump(options.then, '--then', form), '--then', layout);
+  const { thenPositions } = options;
+  const later = thenPositions === undefined ? undefined : positionList(readDump(thenPositions, '--then-positions', {}));
+  const own = sideOf(observation.y, '--y', layout);
+  const places = later && ([positionList(observation.positions).slice(0, own.tokens), later] as const);
+  const keys = checkSides([own, then], rope, places, ['--y', '--then']);
+  return cacheDiff([{ layer: 0, keys, ...(rope && { rope }) }], places);
 }
 
 /** Integers of another width give positions that no model has: two of i32 make one of i64. */

@@ -5,8 +5,10 @@ import {
   describeDiagnosis,
   diagnose as diagnoseKernel,
   diagnosisToJson,
+  type Expected,
 } from '@ropewalk/diagnose';
-import type { DiagnoseOptions } from './diagnose-input.js';
+import { reportOf } from '@ropewalk/diagnose/internal';
+import type { DiagnoseOptions, Task } from './diagnose-input.js';
 import { Flags } from './options.js';
 import { EXIT, openPercentBar, printResult } from './output.js';
 import { magnitudesOf, plotFrequencies } from './plot.js';
@@ -16,8 +18,8 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const { all = false } = options;
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
-  const { observation, expected, from, faults } = options.demo
-    ? { ...demoObservation(), faults: undefined }
+  const { observation, expected, from, faults, later, ranks }: Task = options.demo
+    ? demoObservation()
     : await (await import('./diagnose-input.js')).readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
@@ -27,22 +29,41 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     bar.stop();
   }
   // When another layout gives a known bug, it is open whether the kernel is right.
-  const settled = result.layout.otherwise.length === 0;
-  const isFine = settled && ['as expected', 'less precise', 'rotation'].includes(result.verdict);
+  const isFine = isRight(result);
+  const wrong = isFine ? [] : wrongRanks(ranks, expected);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
       ? (await import('./diagnose-files.js')).writeFiles(result, options)
       : [];
   printResult(options.json, {
-    json: () => ({ ...(diagnosisToJson(result, from) as object), ...(faults && { positionFaults: faults }) }),
+    json: () => ({
+      ...(diagnosisToJson(result, from) as object),
+      ...(faults && { positionFaults: faults }),
+      ...(later && { later: { same: later.isRight, ...later.layers[0] } }),
+      ...(ranks && { wrongRanks: wrong }),
+    }),
     lines: () => [
       ...positionLines(faults, isFine),
       ...describeDiagnosis(result, from, { all }),
       ...(all ? plot(result) : []),
+      ...(later ? ['', 'Later in the cache (--then; A is --y)', ...later.lines.map((line) => `  ${line}`)] : []),
+      ...(wrong.length > 0 ? ['', 'Ranks', ...wrong.map(({ rank, says }) => `  rank ${rank} is wrong: ${says}`)] : []),
       ...files,
     ],
   });
-  return isFine && !faults?.length ? EXIT.ok : EXIT.failed;
+  return isFine && !faults?.length && later?.isRight !== false ? EXIT.ok : EXIT.failed;
+}
+
+function isRight({ verdict, layout }: Diagnosis): boolean {
+  return layout.otherwise.length === 0 && ['as expected', 'less precise', 'rotation'].includes(verdict);
+}
+
+/** The ranks whose own run is not right, and the first line on each. */
+function wrongRanks(ranks: readonly Task[] = [], expected?: Expected): { rank: number; says: string }[] {
+  return ranks.flatMap(({ observation }, rank) => {
+    const found = diagnoseKernel(observation, expected);
+    return isRight(found) ? [] : [{ rank, says: reportOf(found, undefined, false).head }];
+  });
 }
 
 /** Lines that say what the layout of the tokens tells of the runtime's positions, before the report. */

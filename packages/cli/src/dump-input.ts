@@ -5,7 +5,7 @@ import type { Tensor } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 
 /** Node cannot read more at once. */
-const MAX_FILE_BYTES = 2 ** 31 - 1;
+export const MAX_FILE_BYTES = 2 ** 31 - 1;
 
 /**
  * Reads a `.npy`, raw `.bin`, or `file.npz:name`, `file.pt:name` (or `.pth`) and `file.safetensors:name`, where the

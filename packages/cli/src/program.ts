@@ -131,7 +131,12 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--chunks <list>', 'likewise the last call of a prefill in chunks of so many tokens')
     .option('--cached <list>', 'tokens in the cache before: of all sequences, or of each')
     .option('--grid <images>', 'images for M-RoPE: TOKEN:TxHxW, such as "4:1x16x16"')
-    .option('--rank-layout <rank>', 'the share of one rank: contiguous, zigzag or round-robin, such as zigzag:0/4')
+    .option(
+      '--rank-layout <rank>',
+      "the share of one rank, such as zigzag:0/4 (contiguous, zigzag, round-robin); zigzag or tp alone where --x and --y name all ranks' files, 'rank*/q.npy'",
+    )
+    .option('--then <file>', 'the keys y later in the cache, to say how each was moved, turned and rounded')
+    .option('--then-positions <file>', 'their positions then')
     .option(
       '--expect <rope>',
       `what it should do: ${MODEL}, a ROPE(…) line, or a .json with a record or a peer's arguments`,
@@ -161,6 +166,23 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--demo', 'diagnose a wrong kernel that comes with ropewalk')
     .option(...JSON_OBJECT)
     .action(ending(async (options) => (await import('./diagnose.js')).diagnose(options)));
+
+  program
+    .command('cache-diff')
+    .description('say what became of each key of a KV cache: moved, turned by how many positions, rounded')
+    .argument(
+      '<a>',
+      'a cache: .npy of keys, [tokens, heads, head_dim] or with layers in front; .npz, .pt, .safetensors',
+    )
+    .argument('<b>', 'a later state of it, or the cache of another runtime')
+    .option('--expect <rope>', `the RoPE of its keys: ${MODEL}, or a ROPE(…) line`)
+    .option('--layer <n>', "the layer whose RoPE all keys have; unless given, each layer's own")
+    .option(...CONTEXT)
+    .option('--layout <letters>', 'bsnh (tokens before heads, the default) or bnsh')
+    .option('--positions <file>', 'the position of each token in a')
+    .option('--then-positions <file>', 'and in b: keys must be turned by the difference')
+    .option(...JSON_OBJECT)
+    .action(ending(async (a, b, options) => (await import('./cache-diff.js')).cacheDiff(a, b, options)));
 
   program
     .command('positions')

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { writeNpy } from '@ropewalk/formats';
 import { commandPath, ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
 import { STORIES } from '../../../test/support/fixtures.js';
 import { createProgram } from '../src/program.js';
@@ -296,12 +297,14 @@ describe('as a program', () => {
       ' ',
     );
   writeFileSync(join(folder, 'log.jsonl'), '{"request":1,"step":0,"positions":[0]}\n');
+  writeFileSync(join(folder, 'k.npy'), writeNpy(Float32Array.of(1, 2, 3, 4), { dtype: 'f32', shape: [2, 1, 2] }));
   const starts: [command: string, args: string[], firstLine: RegExp][] = [
     ['inspect', ['models/marline'], /^models\/marline/],
     ['convert', ['models/marline', '--to', 'ggml'], /→ ggml: ggml_rope_ext$/],
     ['export', ['models/marline', '-o', join(folder, 'rope.onnx')], /^RoPE of models\/marline/],
     ['diff', ['models/marline', 'models/marline'], /^A {2}models\/marline: llama/],
     ['positions', [join(folder, 'log.jsonl')], /^every position is as it must be$/],
+    ['cache-diff', [join(folder, 'k.npy'), join(folder, 'k.npy')], /^tokens 0-1: as in A$/],
     ['passport', ['models/marline'], /^models\/marline: llama/],
     ['to-gguf', ['models/marline', '-o', join(folder, 'm.gguf')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],
     ['to-safetensors', [join(folder, 'm.gguf'), '-o', join(folder, 'm')], /^llama, 4 layers: 3\.54 MB in 29 of F16, /],

@@ -13,6 +13,7 @@ import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';
 import type { RightRows } from './kernel/right-rows.js';
 import { BugSearch, type Judged, NOTHING, worstOf } from './match/bug-search.js';
+import { describeHalves } from './match/halves.js';
 import { nextInput } from './match/next-input.js';
 import { describePairErrors } from './match/pair-errors.js';
 import { describePairTerms } from './match/pair-terms.js';
@@ -156,6 +157,8 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
       return finish(unnamed(whole), undefined, found);
   }
   if (whole.verdict) return finish(whole, local ? explained(rows.rowSummary) : undefined, found);
+  const halves = describeHalves(right);
+  if (halves.length > 0) return finish({ ...whole, verdict: 'different', measured: halves });
   if (rows.local !== 'no') return { ...partly(expected, heads, rows, search, frequencies), worst, tried: whole.tried };
   found = identified(whole);
   if (isRotation(found)) return finish(whole, undefined, found);

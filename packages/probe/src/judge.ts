@@ -464,7 +464,8 @@ async function conclude(found: {
   const whole = tried.filter(({ most }) => most === count).sort((a, b) => a.squares - b.squares);
   const first = whole[0] && (await search.rounded(whole[0]));
   const left = ({ squares, most }: Tried): number => Math.sqrt(squares / search.rows(most));
-  const most = within ? LEAVES_WITHIN : LEAVES;
+  // Rounding is not like a temperature, which single tokens show already.
+  const most = within && first?.hypothesis.kind !== 'temperature' ? LEAVES_WITHIN : LEAVES;
   const isBetter = first && first.squares <= most * ownSquares && search.gain(first) >= CLEAR;
   const fitOf = (one: Tried): Fit => {
     const { kind, says, value } = one.hypothesis;

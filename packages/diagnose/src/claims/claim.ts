@@ -23,13 +23,14 @@ export type Claim =
   | { readonly kind: 'turns otherwise'; readonly pairs: readonly ClaimedPair[]; readonly position: ClaimedPosition }
   /** The length of each pair becomes larger by one factor in every row; with `gain`, by that factor. */
   | { readonly kind: 'lengths'; readonly pairs: readonly ClaimedPair[]; readonly gain?: number | undefined }
-  /** Each pair is rotated by the angle frequency × position, with cos and sin each multiplied by a factor. */
+  /**
+   * Each pair is x0·cos − x1·sin and x0·sin + x1·cos. `terms` gives cos, sin, and the largest angle behind them, whose
+   * error in f32 counts; NaN where nothing is said of the row.
+   */
   | {
-      readonly kind: 'factors';
+      readonly kind: 'terms';
       readonly pairs: readonly ClaimedPair[];
-      readonly position: ClaimedPosition;
-      readonly cos: number;
-      readonly sin: number;
+      readonly terms: (row: number, pair: number) => readonly [cos: number, sin: number, angle: number];
     }
   /** Each dimension holds such values in every row. */
   | { readonly kind: 'holds'; readonly dims: readonly number[]; readonly value: 'zero' | 'not finite' | 'x' };

@@ -48,7 +48,7 @@ const sizeOf = (claim: Claim): number => ('dims' in claim ? claim.dims : claim.p
 
 function pairHolds(
   pair: ClaimedPair,
-  claim: Of<'turns' | 'turns otherwise' | 'lengths' | 'factors'>,
+  claim: Of<'turns' | 'turns otherwise' | 'lengths' | 'terms'>,
   evidence: Evidence,
 ) {
   switch (claim.kind) {
@@ -58,8 +58,8 @@ function pairHolds(
       return turnsOtherwise(pair, claim, evidence);
     case 'lengths':
       return keepsFactor(pair, claim, evidence);
-    case 'factors':
-      return hasFactors(pair, claim, evidence);
+    case 'terms':
+      return hasTerms(pair, claim, evidence);
   }
 }
 
@@ -132,16 +132,20 @@ function keepsFactor(pair: ClaimedPair, { gain }: Of<'lengths'>, evidence: Evide
   return true;
 }
 
-function hasFactors(pair: ClaimedPair, { position, cos, sin }: Of<'factors'>, evidence: Evidence): boolean {
+function hasTerms(pair: ClaimedPair, { terms }: Of<'terms'>, evidence: Evidence): boolean {
   const { dtype, rows, sizes } = evidence;
-  return rows.every((r) => {
-    const angle = position(r, pair.number) * pair.frequency;
+  let told = false;
+  for (const r of rows) {
+    const [cos, sin, angle] = terms(r, pair.number);
+    if (Number.isNaN(cos) || Number.isNaN(sin)) continue;
     const slack = 4 * loose(dtype) + angleError(pair.number) * Math.abs(angle);
+    if (!(slack < 0.5)) continue; // so large an error says nothing
+    told = true;
     const { x0, x1, y0, y1 } = pairAt(evidence, pair, r);
-    const [c, s] = [cos * Math.cos(angle), sin * Math.sin(angle)];
-    const noise = slack * sizes[r]! * (Math.abs(cos) + Math.abs(sin));
-    return Math.abs(y0 - (x0 * c - x1 * s)) <= noise && Math.abs(y1 - (x0 * s + x1 * c)) <= noise;
-  });
+    const noise = slack * sizes[r]! * Math.max(1, Math.abs(cos) + Math.abs(sin));
+    if (!(Math.abs(y0 - (x0 * cos - x1 * sin)) <= noise && Math.abs(y1 - (x0 * sin + x1 * cos)) <= noise)) return false;
+  }
+  return told;
 }
 
 function holdsIn(i: number, { value }: Of<'holds'>, { x, y, headDim, rows, dtype }: Evidence): boolean {

@@ -93,8 +93,12 @@ export function heldToAll(found: Identification, heads: Heads): Identification {
   const whole = found.pairs.flatMap(({ write }, j) => (write.some((i) => geometry!.lost.has(i)) ? [] : [j]));
   const pairs = of.claimed(whole);
   const { used: position } = of;
+  const withGains = (r: number, j: number) => {
+    const angle = position(r, j) * found.pairs[j]!.frequency;
+    return [gains!.cos * Math.cos(angle), gains!.sin * Math.sin(angle), angle] as const;
+  };
   const isSo = gains
-    ? of.all({ kind: 'factors', pairs, position, cos: gains.cos, sin: gains.sin })
+    ? of.all({ kind: 'terms', pairs, terms: withGains })
     : of.all({ kind: 'lengths', pairs, gain }) &&
       (of.all({ kind: 'turns', pairs, position }) || (numAxes > 1 && !positions[0]?.asGiven));
   if (isSo && isLost) return own;

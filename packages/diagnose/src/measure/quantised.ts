@@ -1,4 +1,5 @@
 /** Results that were rounded to the values of a quantised cache: int8 and int4 with a scale of their own, 8-bit floats. @module */
+import type { FloatDtype } from 'ropewalk';
 import type { RightRows } from '../kernel/right-rows.js';
 
 /** The values that a cache can hold. */
@@ -18,12 +19,29 @@ const OFF = { f64: 1e-3, f32: 1e-3, f16: 0.1, bf16: 0 };
 const HALF = 0.52;
 const LEVELS = { 127: '255 values, as int8 does', 8: '16 values, as int4 does', 7: '15 values, as int4 does' };
 
+/** Results to hold against the grids, and what they would be without one. */
+export interface Quantised {
+  /** `[rows, head_dim]` */
+  readonly y: Float64Array;
+  readonly headDim: number;
+  readonly dtype: FloatDtype;
+  /** Writes a row as it would be, and the noise of each element. */
+  fill(row: number, made: Float64Array, noise: Float64Array): void;
+}
+
 /** Recognises a right rotation whose results were quantised; undefined if it is none. */
 export function quantisedWords(right: RightRows): string | undefined {
   const { y, headDim, rows, dtype } = right.heads;
-  if (OFF[dtype] === 0 || rows.length * headDim !== y.length) return undefined;
-  const found = gridsOf(y.length, headDim, OFF[dtype]).find((grid) => holds(grid, right));
-  return found && `y has only ${found.words}; the results are right but for the rounding to them.`;
+  if (rows.length * headDim !== y.length) return undefined;
+  const found = gridOf({ y, headDim, dtype, fill: (row, made, noise) => right.fill(row, made, noise) });
+  return found && `y has only ${found}; the results are right but for the rounding to them.`;
+}
+
+/** Names the grid that explains how results differ from what they would be; undefined if none does. */
+export function gridOf(quantised: Quantised): string | undefined {
+  const { y, headDim, dtype } = quantised;
+  if (OFF[dtype] === 0) return undefined;
+  return gridsOf(y.length, headDim, OFF[dtype]).find((grid) => holds(grid, quantised))?.words;
 }
 
 function gridsOf(size: number, headDim: number, off: number): Grid[] {
@@ -50,8 +68,7 @@ function gridsOf(size: number, headDim: number, off: number): Grid[] {
   return [...whole, e4m3];
 }
 
-function holds({ block, stepOf, error }: Grid, right: RightRows): boolean {
-  const { y, headDim } = right.heads;
+function holds({ block, stepOf, error }: Grid, { y, headDim, fill }: Quantised): boolean {
   if (y.length % block !== 0 || (block < y.length && headDim % block !== 0)) return false;
   // A grid for all of y has few values; most y are ruled out by their first elements.
   if (block === y.length && new Set(y.subarray(0, 1024)).size > 256) return false;
@@ -63,7 +80,7 @@ function holds({ block, stepOf, error }: Grid, right: RightRows): boolean {
       if (one === undefined) return false;
       step = one;
     }
-    if (n % headDim === 0) right.fill(n / headDim, made, noise);
+    if (n % headDim === 0) fill(n / headDim, made, noise);
     const value = made[n % headDim]!;
     if (!(Math.abs(y[n]! - value) <= error(value, step) + noise[n % headDim]!)) return false;
   }

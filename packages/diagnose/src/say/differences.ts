@@ -2,8 +2,8 @@
  * The differences between a measured rotation and the expected one, in sentences with numbers. Measurements of a sample of
  * rows propose claims; a sentence says what is left of them when all rows are looked at. @module
  */
-import { frequenciesOf } from 'ropewalk';
-import { ranges, sharePairs } from 'ropewalk/internal';
+import { frequenciesOf, roundTo } from 'ropewalk';
+import { ranges, sharePairs, yarnRampEdges } from 'ropewalk/internal';
 import { type Compared, compared } from '../fit/compared.js';
 import { factorWords } from '../fit/frequency-families.js';
 import {
@@ -181,6 +181,8 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     if (found.turning(known).length < known.length) return undefined;
     return `The frequency of pair j is ${found.formulas.join(', or ')}; expected is ${expectedWords(spec)}.`;
   }
+  const table = tableWords(spec, found, way === 'backward' ? -1 : 1);
+  if (table) return `The frequency of pair j is ${table}; expected is ${expectedWords(spec)}.`;
   const pairs = found.pairs.slice(0, invFreq.length);
   const off = pairs.flatMap((pair, j) => (outside(pair, invFreq[j]!) ? [j] : []));
   const more = found.turning(known.filter((j) => j >= invFreq.length));
@@ -240,6 +242,45 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
   return parts.length > 0 ? `${sentence(parts.join('; '))}.` : undefined;
 };
+
+/** A table that a kernel may make of the model's parameters and that gives every angle; undefined if none does. */
+function tableWords(spec: Expected['spec'], found: Compared, sign: number): string | undefined {
+  const { freqFactors, scaling } = spec;
+  const { invFreq } = frequenciesOf(spec);
+  const all = [...invFreq.keys()];
+  const gives = (frequency: (j: number) => number): boolean =>
+    found.turning(all, (j) => sign * frequency(j)).length === all.length;
+  if (found.pairs.length !== all.length || gives((j) => invFreq[j]!)) return undefined;
+  const tables: [words: string, frequency: (j: number) => number][] = [];
+  if (freqFactors)
+    tables.push(
+      ['freq_factors[j] itself, which should divide base^(−2j/dim)', (j) => freqFactors[j]!],
+      ['1/freq_factors[j], without base^(−2j/dim)', (j) => 1 / freqFactors[j]!],
+    );
+  if (scaling?.kind === 'yarn') {
+    const { factor, extFactor = 1 } = scaling;
+    const plain = frequenciesOf({ ...spec, scaling: { kind: 'none' } }).invFreq;
+    const [low, high] = yarnRampEdges(scaling, spec.base, spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
+    const mixed = (j: number, mix: number): number => plain[j]! * (mix + (1 - mix) / factor);
+    const ramp = (j: number): number => (j - low) / Math.max(0.001, high - low);
+    for (const [words, least, most] of [
+      ['not limited to 0 … 1', -Infinity, Infinity],
+      ['not limited to 1 at its end', 0, Infinity],
+      ['not limited to 0 at its start', -Infinity, 1],
+    ] as const)
+      tables.push([
+        `YaRN’s with a ramp that is ${words}`,
+        (j) => mixed(j, extFactor * (1 - Math.min(most, Math.max(least, ramp(j))))),
+      ]);
+    for (let times = 1 / 8; times <= 128; times *= 2)
+      tables.push([
+        `YaRN’s with ${short(times)} times the expected mix (ext_factor)`,
+        (j) => mixed(j, times * extFactor * (1 - Math.min(1, Math.max(0, ramp(j))))),
+      ]);
+  }
+  const words = tables.filter(([, frequency]) => gives(frequency)).map(([first]) => first);
+  return words.length > 0 && words.length <= 2 ? words.join(', or ') : undefined;
+}
 
 /** The pairs whose expected frequencies the pairs have, by a rule in words; undefined if there is no such rule. */
 function borrowed(found: Compared, invFreq: ArrayLike<number>, sign: number): string | undefined {
@@ -344,7 +385,11 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
       attentionFactor !== 1 && Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3
         ? ', the square of the expected factor'
         : '';
-    const formula = square || magnitudeFormula(gain, spec);
+    const narrow = (['f16', 'bf16'] as const).find((dtype) => {
+      const rounded = roundTo(dtype, attentionFactor);
+      return rounded >= gainRange[0] && rounded <= gainRange[1];
+    });
+    const formula = square || (narrow ? `, which is the expected factor in ${narrow}` : magnitudeFormula(gain, spec));
     return `Pairs become ${short(gain)} times as long${formula}; expected is ${short(attentionFactor)}.`;
   }
   const [first, end] = windowOf(spec);

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { writeNpy } from '@ropewalk/formats';
+import { randomFrom } from 'ropewalk/internal';
+import { ropewalkIn } from '../../../test/support/command.js';
+
+const root = fileURLToPath(new URL('../../..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'then-'));
+after(() => rmSync(folder, { recursive: true }));
+
+const [HEADS, DIM] = [2, 32];
+const RECORD = join(folder, 'rope.json');
+writeFileSync(RECORD, JSON.stringify({ headDim: DIM, pairing: 'half', base: 10000 }));
+
+/** Rotates `[tokens, heads, head_dim]`. */
+function turned(x: Float32Array, positionOf: (token: number) => number, heads = HEADS): Float32Array {
+  return x.map((value, n) => {
+    const [i, token] = [n % DIM, Math.floor(n / DIM / heads)];
+    const [j, other] = [i % (DIM / 2), x[i < DIM / 2 ? n + DIM / 2 : n - DIM / 2]!];
+    const angle = positionOf(token) * 10000 ** ((-2 * j) / DIM);
+    return value * Math.cos(angle) + (i < DIM / 2 ? -other : other) * Math.sin(angle);
+  });
+}
+
+function drawn(tokens: number, seed: string, heads = HEADS): Float32Array {
+  const random = randomFrom(seed);
+  return Float32Array.from({ length: tokens * heads * DIM }, () => random.uniform(-1, 1));
+}
+
+const write = (path: string, data: Float32Array, heads = HEADS): void =>
+  writeFileSync(path, writeNpy(data, { dtype: 'f32', shape: [data.length / heads / DIM, heads, DIM] }));
+
+describe('diagnose --then', () => {
+  const integers = (name: string, list: readonly number[]): string => {
+    writeFileSync(join(folder, name), writeNpy(Int32Array.from(list), { dtype: 'i32', shape: [list.length] }));
+    return join(folder, name);
+  };
+  const x = drawn(12, 'then');
+  write(join(folder, 'x.npy'), x);
+  write(
+    join(folder, 'k.npy'),
+    turned(x, (token) => token),
+  );
+  const calls = ['--x', join(folder, 'x.npy'), '--y', join(folder, 'k.npy'), '--tokens', '12', '--expect', RECORD];
+  const run = async (later: Float32Array, ...args: string[]) => {
+    write(join(folder, 'later.npy'), later);
+    const { status, stdout } = await ropewalkIn(
+      root,
+      'diagnose',
+      ...calls,
+      '--then',
+      join(folder, 'later.npy'),
+      ...args,
+    );
+    return { status, stdout };
+  };
+  const left = x.slice(4 * HEADS * DIM);
+  test('evicted and shifted, as positions say, and not', async () => {
+    const positions = ['--then-positions', integers('q.npy', [0, 1, 2, 3, 4, 5, 6, 7])];
+    const right = await run(
+      turned(left, (token) => token),
+      ...positions,
+    );
+    assert.equal(right.status, 0, right.stdout);
+    assert.match(
+      right.stdout,
+      /^AS EXPECTED.*\n {2}tokens 0-7: A's tokens 4-11, turned by −4 positions\n {2}keys of A that B does not have: 0-3\n$/s,
+    );
+    const wrong = await run(
+      turned(left, (token) => token + 8),
+      ...positions,
+    );
+    assert.equal(wrong.status, 1);
+    assert.match(wrong.stdout, /turned by \+4 positions, which is the other way: expected is −4 positions/);
+  });
+  test('as it was, turned twice, in JSON', async () => {
+    assert.equal((await run(turned(x, (token) => token))).status, 0);
+    const { status, stdout } = await run(
+      turned(x, (token) => 2 * token),
+      '--json',
+    );
+    assert.equal(status, 1);
+    const { verdict, later } = JSON.parse(stdout);
+    assert.equal(verdict, 'as expected');
+    assert.equal(later.same, false);
+    assert.deepEqual([later.runs[0].count, later.runs[0].turned, later.runs[0].step], [12, 0, 1]);
+  });
+});

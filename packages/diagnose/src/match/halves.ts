@@ -1,0 +1,142 @@
+/**
+ * cos and sin apart: where one of them is right in every pair and the other is not, says what the other holds: 0, another
+ * pair's, another position's. A sentence is made only if its claim holds in every row. @module
+ */
+import { ranges } from 'ropewalk/internal';
+import type { Claim, ClaimedPair } from '../claims/claim.js';
+import { evidenceOf, holds, narrowed } from '../claims/holds.js';
+import type { Angles, RightRows } from '../kernel/right-rows.js';
+import { sampleRows, spread } from '../measure/sample.js';
+import { positionsOf } from '../read/observation.js';
+
+/** A number, or cos or sin of a pair at positions; undefined where nothing is said of the token. */
+type Content = number | { readonly positions: readonly number[]; readonly pair: number } | undefined;
+
+interface Rule {
+  readonly words: string;
+  of(half: 'cos' | 'sin', token: number, j: number): Content;
+}
+
+/** The farthest that positions of one half are looked for. */
+const FARTHEST = 8;
+/** More rules that all give y say nothing. */
+const MOST = 3;
+
+/** Says which half is wrong and how, in one sentence; empty where no rule gives y. */
+export function describeHalves(right: RightRows): string[] {
+  const { heads, steps } = right;
+  const { offByDim } = right.compare();
+  if (offByDim.some((count, i) => count > 0 && right.pairOf[i]! < 0)) return [];
+  const whole = evidenceOf(right.normalized());
+  const sample = { ...whole, rows: sampleRows(heads) };
+  const { invFreq } = steps.frequencies();
+  const pairs = Array.from(invFreq, (frequency, number): ClaimedPair => {
+    return { number, ...right.membersOf(number), frequency, error: 0 };
+  });
+  const kept = new Map<number | string, Angles>();
+  const anglesAt = (positions: readonly number[]): Angles => {
+    const key = positions.length === 1 ? positions[0]! : positions.join();
+    const known = kept.get(key) ?? right.anglesAt(positions);
+    kept.set(key, known);
+    return known;
+  };
+  const angle = (positions: readonly number[], j: number): number =>
+    Math.abs(steps.angle(positions[steps.axisOfPair(j)]!, j));
+  /** The claim that one half is a rule's in some pairs, and that all else is right. */
+  const claimOf = (half?: 'cos' | 'sin', rule?: Rule, of?: ReadonlySet<number>): Extract<Claim, { kind: 'terms' }> => ({
+    kind: 'terms',
+    pairs,
+    terms(r, j) {
+      const token = Math.floor(r / heads.heads);
+      const positions = positionsOf(heads, token);
+      const { cos, sin } = right.anglesOf(token);
+      const here = angle(positions, j);
+      if (!rule || of?.has(j) === false) return [cos[j]!, sin[j]!, here];
+      const content = rule.of(half!, token, j) ?? Number.NaN;
+      const isNumber = typeof content === 'number';
+      const value = isNumber ? content : anglesAt(content.positions)[half!][content.pair]!;
+      const there = isNumber ? here : Math.max(here, angle(content.positions, content.pair));
+      return half === 'cos' ? [value, sin[j]!, there] : [cos[j]!, value, there];
+    },
+  });
+  const trueOf = (claim: ReturnType<typeof claimOf>): ReadonlySet<number> =>
+    new Set(narrowed(claim, sample)?.pairs.map(({ number }) => number));
+  const asExpected = trueOf(claimOf());
+  const wrong = pairs.flatMap(({ number }) => (asExpected.has(number) ? [] : [number]));
+  if (wrong.length === 0) return [];
+  const told = (rules: readonly Rule[]) =>
+    (['sin', 'cos'] as const).flatMap((half) =>
+      rules.flatMap((rule) => {
+        const given = trueOf(claimOf(half, rule));
+        if (!wrong.every((j) => given.has(j))) return [];
+        const everywhere = given.size === pairs.length;
+        if (!holds(claimOf(half, rule, everywhere ? undefined : new Set(wrong)), whole)) return [];
+        return [
+          {
+            half,
+            words: rule.words,
+            of: everywhere ? 'every pair' : `${wrong.length > 1 ? 'pairs' : 'pair'} ${ranges(wrong)}`,
+          },
+        ];
+      }),
+    );
+  // The simplest rules that give y are told.
+  const [found = []] = rulesOf(right)
+    .map(told)
+    .filter((some) => some.length > 0);
+  const [first] = found;
+  if (!first || found.length > MOST || found.some(({ half, of }) => half !== first.half || of !== first.of)) return [];
+  const [is, other] = first.half === 'sin' ? ['sine', 'cosine'] : ['cosine', 'sine'];
+  const says = found.map(({ words }) => words).join(', or ');
+  return [`The ${other} of every pair is right; the ${is} of ${first.of} is ${says}.`];
+}
+
+/** Rules by how simple they are. */
+function rulesOf({ heads, pairs, steps }: RightRows): Rule[][] {
+  const { seq, batch } = heads;
+  const fromPair = (words: string, of: (j: number) => number): Rule => ({
+    words,
+    of(_half, token, j) {
+      const pair = of(j);
+      return pair >= 0 && pair < pairs ? { positions: positionsOf(heads, token), pair } : 0;
+    },
+  });
+  const fromToken = (words: string, by: 1 | -1): Rule => ({
+    words,
+    of(_half, token, j) {
+      const isThere = by < 0 ? token % seq > 0 : token % seq < seq - 1;
+      return isThere ? { positions: positionsOf(heads, token + by), pair: j } : undefined;
+    },
+  });
+  const fromPosition = (words: string, of: (position: number) => number): Rule => ({
+    words,
+    of: (_half, token, j) => ({ positions: positionsOf(heads, token).map(of), pair: j }),
+  });
+  const { attentionFactor } = steps.frequencies();
+  const upTo = (most: number): number[] =>
+    Array.from({ length: 2 * most + 1 }, (_, n) => n - most).filter((by) => by !== 0);
+  const signed = (by: number): string => (by < 0 ? `− ${-by}` : `+ ${by}`);
+  const at = new Set(Array.from({ length: batch * seq }, (_, token) => positionsOf(heads, token)[0]!));
+  at.delete(0); // sin of position 0 is 0
+  return [
+    [
+      { words: '0', of: () => 0 },
+      {
+        words: attentionFactor === 1 ? '1' : 'the magnitude alone',
+        of: (half) => (half === 'cos' ? attentionFactor : undefined),
+      },
+    ],
+    [
+      fromToken('that of the token before', -1),
+      fromToken('that of the next token', 1),
+      ...upTo(FARTHEST).map((by) => fromPosition(`that of position ${signed(by)}`, (position) => position + by)),
+      ...spread([...at], 64).map((p) => fromPosition(`that of position ${p} in every token`, () => p)),
+    ],
+    [
+      fromPair('that of the pairs in reverse order', (j) => pairs - 1 - j),
+      ...upTo(pairs - 1).map((by) =>
+        fromPair(`that of pair j ${signed(by)}, and 0 where there is no such pair`, (j) => j + by),
+      ),
+    ],
+  ];
+}
