@@ -44,6 +44,11 @@ export interface FoundPair extends PairAt {
   readonly seen: boolean;
 }
 
+/** Whether a pair rotates by a frequency that is known to 2 %. */
+export function isClear({ turns, known, low, high, frequency }: FoundPair): boolean {
+  return turns && known && high - low < 0.02 * Math.abs(frequency);
+}
+
 /** The result of {@link identify}. Fields that need a rotation are undefined without one. */
 export interface Identification {
   readonly outcome: Outcome;

@@ -14,7 +14,7 @@ import {
   type FrequencyLaw,
   isSharp,
 } from '../fit/frequency-law.js';
-import type { FoundPair, Identification } from '../fit/identification.js';
+import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
@@ -73,7 +73,7 @@ export function withoutPairs({ outcome, gain }: Identification): string | undefi
     }
     case 'unchanged': {
       if (gain !== undefined && Math.abs(gain - 1) > 1e-6) return `y is x times ${short(gain)}: nothing was rotated.`;
-      return 'y is x: nothing was rotated. The kernel did not run, or x was dumped after it ran in place.';
+      return 'y is x: nothing was rotated. The kernel did not run, all angles are 0, or x was dumped after it ran in place.';
     }
     default:
       return undefined;
@@ -202,10 +202,7 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const told = found.turning(others).length + turning.length + unknown.length + still.length;
   if (8 * told < 7 * (others.length + off.length)) return undefined;
   // A frequency that is known to a few per cent only has no factor.
-  const clear = turning.filter((j) => {
-    const { low, high, frequency } = pairs[j]!;
-    return invFreq[j]! > 0 && high - low < 0.02 * Math.abs(frequency);
-  });
+  const clear = turning.filter((j) => invFreq[j]! > 0 && isClear(pairs[j]!));
   const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
   const parts: string[] = [];
   const one = Number(short(ratios[0] ?? 1));
@@ -234,7 +231,9 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
       `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not the expected ones; these positions do not show how many whole turns they made`,
     );
   if (still.length > 0)
-    parts.push(`${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by less than the noise`);
+    parts.push(
+      `${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by whole turns or less than the noise`,
+    );
   // Others may rotate by less than the noise.
   if (more.length > 0)
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);

@@ -4,7 +4,7 @@ import { refuse } from 'ropewalk/backend';
 import { type OptionNames, ranges, reading, readOptions } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
 import { type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
-import type { FoundPair, Identification } from '../fit/identification.js';
+import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
@@ -89,8 +89,8 @@ function shortened(lines: readonly string[]): string[] {
  * @param all - also what the verdict explains
  */
 export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: boolean): DiagnosisReport {
-  const { named, verdict } = diagnosis;
-  const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
+  const { named, verdict, otherRules } = diagnosis;
+  const several = named.length > 1 || otherRules || (named[0]?.mutants.length ?? 0) > 1;
   const { right, shown } = diagnosis.rowSummary ?? {};
   const partly = verdict === 'partly right';
   const inRows = shown ? ` in ${shown}` : '';
@@ -137,6 +137,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
       return `AS EXPECTED${meant}, computed less precisely: ${precision({ ...diagnosis, dtype: found.dtype })}.`;
     case 'known bug': {
       const ids = named.map(({ mutants }) => mutants.map(({ id }) => id).join(' and '));
+      if (diagnosis.otherRules) ids.push('another rule of positions or frequencies');
       const [wrong] = named[0]!.mutants;
       if (ids.length === 1 && wrong!.parameters)
         return `WRONG ${wrong!.parameters === 1 ? 'PARAMETER' : 'PARAMETERS'}${inRows}: ${wrong!.does}`;
@@ -236,9 +237,9 @@ function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElem
   return `Largest difference: ${where}: y is ${short(y)}, expected ${short(expected)}.`;
 }
 
-function bugs({ named, verdict }: Diagnosis): ReportLine[] {
+function bugs({ named, verdict, otherRules }: Diagnosis): ReportLine[] {
   // The first line says all of one wrong parameter.
-  if (verdict === 'known bug' && named.length === 1 && named[0]!.mutants[0]!.parameters) return [];
+  if (verdict === 'known bug' && named.length === 1 && !otherRules && named[0]!.mutants[0]!.parameters) return [];
   return named.flatMap(({ mutants }) =>
     mutants.flatMap(({ id, cause, does, threads }) => [
       { text: `${id}: ${does}` },
@@ -336,7 +337,8 @@ function base({ bases, law, pairs, formulas, numAxes }: Identification): string 
   if (law && law.step < 0 && numAxes === 1)
     return `none of the usual form: each frequency is ${short(Math.exp(-law.step))} times that of the pair before`;
   if (!law || law.step < 0) {
-    const all = pairs.filter((pair) => pair.turns && pair.known).map(({ frequency }) => Math.abs(frequency));
+    const all = pairs.filter(isClear).map(({ frequency }) => Math.abs(frequency));
+    if (all.length === 0) return 'unknown: no pair rotates enough';
     return `no one base was found: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
   }
   const usual = usualBases(bases);
@@ -363,10 +365,7 @@ function scaling({ law, bases, pairs, formulas, numAxes }: Identification): stri
   if (law.step < 0) return numAxes === 1 ? 'see base' : 'unknown: no one base was found';
   const { scaling: found } = law;
   if (found.kind === 'none' || !isSharp(found)) {
-    const clear = pairs.findIndex(
-      ({ turns, known, frequency, low, high, gain }) =>
-        !Number.isNaN(gain) && (!turns || !known || high - low > 0.02 * Math.abs(frequency)),
-    );
+    const clear = pairs.findIndex((pair) => !Number.isNaN(pair.gain) && !isClear(pair));
     if (found.kind === 'none' && clear < 0) return 'none';
     const scaled = found.kind === 'none' ? -1 : firstScaled(law, pairs);
     const end = Math.min(...[clear, scaled].filter((j) => j >= 0));

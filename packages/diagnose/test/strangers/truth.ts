@@ -95,9 +95,9 @@ function ofRows(scene: Scene, words: string | undefined, spoken: string | undefi
   if (words !== undefined) {
     const named = rowsNamed(words, scene);
     const set = new Set(named?.map((at) => headOf(scene, at)));
-    return named
-      ? { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !set.has(headOf(scene, at)) } }
-      : scene;
+    // Rows that are counted only are wrong ones.
+    const isNamed = (at: RowAt): boolean => (named ? set.has(headOf(scene, at)) : !isRightRow(scene, at));
+    return { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isNamed(at) } };
   }
   if (spoken !== 'What the right rows show' || ![spoken, 'This input leaves open'].includes(section)) return scene;
   return { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isRightRow(scene, at) } };
@@ -202,10 +202,6 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
 /** The angle that a diagnosis may not see: with sines that are off, as it says itself, a larger one. */
 const unseen = ({ dtype, shown }: Scene): number =>
   64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
-
-/** Whether the kernel's pairs turn by more than a diagnosis may call noise, at some position. */
-const visible = (scene: Scene, rotation: Rotation): boolean[] =>
-  rotation.frequency.map((_f, j) => turns(scene, rotation, j) > unseen(scene));
 
 // "What y shows"
 
@@ -369,14 +365,11 @@ const base = needsRotation(([text], scene, rotation) => {
   const times = rising.exec(text!)?.[1];
   if (times !== undefined)
     return size.slice(1).every((f, j) => near(f / size[j]!, Number(times), 1e-3)) ? undefined : 'it is not';
-  const none = new RegExp(
-    `^no one base(?: was found)?: frequencies from ${NUMBER} to ${NUMBER} radians a position$`,
-  ).exec(text!);
+  const none = new RegExp(`^no one base was found: frequencies from ${NUMBER} to ${NUMBER} radians a position$`).exec(
+    text!,
+  );
   if (none) {
     const turning = size.filter((f) => f > 0);
-    const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
-    if (loose(rotation) === 0 && steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6)))
-      return 'its frequencies have one base';
     const [high, low] = none.slice(1).map(Number) as [number, number];
     const off = 1.02 + loose(rotation);
     if (high > off * Math.max(...turning) || low < Math.min(...turning) / off)
@@ -669,6 +662,16 @@ const pairingRow: Check = ([text], scene) => {
   return why.includes(undefined) ? undefined : why[0]; // of several, one is true
 };
 
+/** Whether the rows that are spoken of hold x times a factor. */
+function isTimesX(scene: Scene, times: number, error: number): string | undefined {
+  const { x, y, headDim } = scene.call;
+  const isSo = (at: RowAt): boolean => {
+    const from = headOf(scene, at);
+    return Array.from({ length: headDim }, (_, i) => from + i).every((n) => near(y[n]!, times * x[n]!, error));
+  };
+  return [...rowsOf(scene)].every(isSo) ? undefined : 'it is not';
+}
+
 const REASONS: Form[] = [
   {
     of: /^[Yy] has values that are not finite\.$/,
@@ -683,14 +686,14 @@ const REASONS: Form[] = [
   {
     of: new RegExp(`^y is x times ${NUMBER}: nothing was rotated\\.$`),
     about: 'rows',
-    check: ([times], { call, dtype }) =>
-      call.y.every((v, n) => near(v, Number(times) * call.x[n]!, 4 * UNIT_ROUNDOFF[dtype])) ? undefined : 'it is not',
+    // The factor is said with 7 digits.
+    check: ([times], scene) => isTimesX(scene, Number(times), 4 * UNIT_ROUNDOFF[scene.dtype] + 5e-7),
   },
   ...(['rows', 'positions'] as const).map(
     (about): Form => ({
-      of: /^y is x: nothing was rotated\. The kernel did not run, or x was dumped after it ran in place\.$/,
+      of: /^y is x: nothing was rotated\. The kernel did not run, all angles are 0, or x was dumped after it ran in place\.$/,
       about,
-      check: (_parts, { call }) => (call.y.every((v, n) => v === call.x[n]) ? undefined : 'it is not'),
+      check: (_parts, scene) => isTimesX(scene, 1, 0),
     }),
   ),
   {
@@ -746,7 +749,7 @@ const frequencyWords: Check = ([text], scene) => {
     const differ = new RegExp(
       `^[Tt]he frequenc(?:ies|y) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
-    const still = /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by less than the noise)?$/.exec(part);
+    const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns or less than the noise$/.exec(part);
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
     const moved =
@@ -779,8 +782,12 @@ const frequencyWords: Check = ([text], scene) => {
     } else if (part === 'these positions do not show how many whole turns they made') {
       // an honest gap
     } else if (still) {
-      const seen = visible(scene, rotation);
-      const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
+      const bad = listed(still[1]!).find((j) =>
+        [...rowsOf(scene)].some((at) => {
+          const angle = rotation.position(scene.call.position(at.batch, at.seq), at) * rotation.frequency[j]!;
+          return Math.abs(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI))) > unseen(scene);
+        }),
+      );
       if (bad !== undefined) return `pair ${bad} rotates`;
     } else if (more) {
       if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
@@ -1236,7 +1243,9 @@ const BUGS: Form[] = [
   { of: /^[a-z0-9-]+: .*\.$/, check: fine },
   {
     of: /^([\w.]+=\S+): .*\.$/,
-    check: ([id], { call, truth }) => (isParameter(id!, call, truth) ? undefined : 'it does not use this'),
+    // One of several is true.
+    check: ([id], { call, truth, section }) =>
+      section === 'Known bugs' || isParameter(id!, call, truth) ? undefined : 'it does not use this',
   },
   { of: /^ {2}cause [A-Z], [a-z, ]*$/, check: fine },
   { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
@@ -1535,7 +1544,8 @@ const wrongRows: Check = ([where, holds], scene) => {
   const { call, truth, stranger } = scene;
   const words = holds!;
   const bug = /^what the known bug (.*) gives$/.exec(words)?.[1];
-  if (bug) return bug.split(' or ').some((id) => truth.names?.includes(id)) ? undefined : `${bug} is not its name`;
+  const isName = (id: string): boolean => truth.names?.includes(id) || truth.isName?.(id) || false;
+  if (bug) return bug.split(' or ').some(isName) ? undefined : `${bug} is not its name`;
   const values = heldValues(words, scene);
   if (typeof values === 'string') return values;
   const look = HOLDS.find(([of]) => of.test(words));
