@@ -46,7 +46,8 @@ export function isProven({ explains, gains }: Identification): boolean {
  *
  * @param heads - the rows that were measured, with the norm applied to x
  */
-export function differencesOf(expected: Expected, found: Identification, heads: Heads): Difference[] {
+export function differencesOf(expected: Expected, measured: Identification, heads: Heads): Difference[] {
+  const found = aligned(expected, measured);
   const of = compared(found, heads);
   const odd = withoutPairs(found);
   if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
@@ -57,6 +58,21 @@ export function differencesOf(expected: Expected, found: Identification, heads: 
     return words === undefined ? [] : [{ what, words }];
   });
 }
+
+/** Adds the first expected pairs to those that were found, if only they are missing: they may turn by whole turns. */
+function aligned({ spec, direction }: Expected, found: Identification): Identification {
+  const { layout, pairs, numAxes } = found;
+  const want = expectedPairs(spec, direction);
+  const start = layout ? want.findIndex((pair) => keyOf(pair) === keyOf(layout.pairs[0]!)) : 0;
+  if (start < 1 || numAxes > 1 || pairs.some((pair, j) => !want[start + j] || keyOf(pair) !== keyOf(want[start + j]!)))
+    return found;
+  const unknown = { ...pairs[0]!, frequency: 0, low: 0, high: 0, others: [], turns: true, known: false, moves: false };
+  const missing = want.slice(0, start).map((pair): FoundPair => ({ ...unknown, ...pair }));
+  const all = [...missing, ...pairs];
+  return { ...found, layout: { ...layout!, first: windowOf(spec)[0], pairs: all }, layouts: [], pairs: all };
+}
+
+const keyOf = ({ read, write }: PairAt): string => `${read}>${write}`;
 
 /** A sentence on a y in which no pairs were rotated. */
 export function withoutPairs({ outcome, gain }: Identification): string | undefined {
@@ -91,14 +107,14 @@ function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['
 
 const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim, ...found }) => {
   const want = expectedPairs(spec, direction);
-  const keys = (list: readonly PairAt[]): string[] => list.map(({ read, write }) => `${read}>${write}`);
+  const keys = (list: readonly PairAt[]): string[] => list.map(keyOf);
   const wanted = keys(want);
   // Pairs that rotate too little to be seen are missing in the layout, which is no difference.
   const asWanted = ({ pairs }: PairLayout): boolean => {
     const have = keys(pairs);
     return wanted.every((key) => have.includes(key)) || wanted.slice(0, have.length).every((key, n) => key === have[n]);
   };
-  if (layouts.some(asWanted)) return undefined;
+  if ([layout!, ...layouts].some(asWanted)) return undefined;
   const seen = found.pairs.flatMap((pair, j) => (pair.seen ? [j] : []));
   if (!found.gains && !found.all({ kind: 'lengths', pairs: found.claimed(seen) })) return undefined;
   const { name, distance, pairs } = layout!;
@@ -205,6 +221,8 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const clear = turning.filter((j) => invFreq[j]! > 0 && isClear(pairs[j]!));
   const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
   const parts: string[] = [];
+  // One position shows only angles.
+  const [noun, nouns] = found.onePosition ? ['angle', 'angles'] : ['frequency', 'frequencies'];
   const one = Number(short(ratios[0] ?? 1));
   const same =
     ratios.length === turning.length &&
@@ -216,14 +234,14 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   if (ratios.length > 0 && same && !moved) {
     const which = ratios.length === invFreq.length ? 'every pair' : pairsWords(turning);
     const unit = factorWords(ratios[0]!, 1e-6);
-    parts.push(`The frequency of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
+    parts.push(`The ${noun} of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
     const [least, most] = [short(Math.min(...ratios)), short(Math.max(...ratios))];
     const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
     parts.push(
       ...(moved ? [moved] : law ? [law] : []),
-      `the ${turning.length === 1 ? 'frequency' : 'frequencies'} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
+      `the ${turning.length === 1 ? noun : nouns} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
     );
   }
   if (unknown.length > 0)
@@ -306,7 +324,8 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   const expected = ({ base, error }: FoundBase): boolean =>
     error < 0.05 && Math.abs(base / spec.base - 1) < Math.max(1e-4, error);
   const { scaling } = law;
-  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${scalingFactor(scaling)}`;
+  const or = measured.onePosition && scaling.kind === 'linear' ? ', or positions divided,' : '';
+  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling${or} by ${scalingFactor(scaling)}`;
   if (denominator !== spec.headDim && expected(over(spec.headDim)))
     return `the frequencies are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
   const found = over(denominator);
@@ -434,13 +453,15 @@ const positions: Compare = ({ spec }, found) => {
 };
 
 const axes: Compare = ({ spec }, found) => {
-  const { pairs, numAxes } = found;
+  const { pairs, numAxes, sign = 1 } = found;
   if (numAxes < 2) return undefined;
   const { axisOfPair } = sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2);
   const differ = pairs.flatMap((pair, j) =>
     pair.turns && j < axisOfPair.length && !pair.axes.includes(axisOfPair[j]!) ? [j] : [],
   );
-  const off = found.turning(differ);
+  // With another frequency it may be a position that differs.
+  const { invFreq } = frequenciesOf(spec);
+  const off = found.turning(differ, (j) => sign * invFreq[j]!);
   if (off.length === 0) return undefined;
   const name = (a: number): string => 'thwe'[a]!;
   const shown = off

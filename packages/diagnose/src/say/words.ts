@@ -276,7 +276,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
     ['base', told(() => base(found))],
     ['scaling', told(() => scaling(found))],
     ['magnitude', magnitude(found)],
-    ['positions', told(() => found.positions.map(({ words }) => words).join(' | ') || 'no rule found')],
+    ['positions', told(() => positionsWords(found))],
     ...(numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
     ['heads', headsWords(found)],
     ['y', explained(found)],
@@ -287,7 +287,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
 function dimensions(found: Identification): string {
   const { geometry, layout, pairs } = found;
   // A pair that is only moved is seen, and does not rotate.
-  const rotates = ({ turns, seen, read, write }: FoundPair): boolean => turns || (seen && read.join() === write.join());
+  const rotates = ({ moves, seen, read, write }: FoundPair): boolean => moves || (seen && read.join() === write.join());
   const [slow, turning] = [false, true].map(
     (turns) => new Set(layout!.pairs.flatMap(({ write }, j) => (rotates(pairs[j]!) === turns ? write : []))),
   );
@@ -307,6 +307,11 @@ function dimensions(found: Identification): string {
     groups.set(key, [...(groups.get(key) ?? []), i]);
   }
   return [...groups].map(([key, dims]) => `${ranges(dims)} ${key}`).join('; ');
+}
+
+function positionsWords({ positions, onePosition, law }: Identification): string {
+  if (onePosition && law?.scaling.kind === 'linear') return 'unknown: see scaling';
+  return positions.map(({ words }) => words).join(' | ') || 'no rule found';
 }
 
 /** The layouts that the data cannot tell apart: three of them, and how many more. */
@@ -359,7 +364,7 @@ function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPai
   });
 }
 
-function scaling({ law, bases, pairs, formulas, numAxes }: Identification): string {
+function scaling({ law, bases, pairs, formulas, numAxes, onePosition }: Identification): string {
   if (formulas.length > 0) return 'see base';
   if (!law) return 'unknown: no one base was found';
   if (law.step < 0) return numAxes === 1 ? 'see base' : 'unknown: no one base was found';
@@ -378,8 +383,8 @@ function scaling({ law, bases, pairs, formulas, numAxes }: Identification): stri
     case 'linear': {
       const unit = factorWords(1 / found.factor, found.factorError);
       if (found.factor < 0.5 && !unit)
-        return `none: every frequency is ${short(1 / found.factor)} times that of this base`;
-      return `linear, ${factor}${unit ? `: frequencies × ${unit}` : ''}`;
+        return `none: every frequency${onePosition ? ', or the position,' : ''} is ${short(1 / found.factor)} times that of this base`;
+      return `linear, ${factor}${onePosition ? ', or the position is divided by it' : unit ? `: frequencies × ${unit}` : ''}`;
     }
     case 'llama3':
       return `llama3, ${factor}: wavelengths from ${whole(found.divideFrom)} are divided, those up to ${whole(found.keepUpTo)} kept`;

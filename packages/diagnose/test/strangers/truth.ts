@@ -291,9 +291,13 @@ function saidFrequencies(
 }
 
 function scaledBy(scaling: string, f: number, j: number): number {
-  const faster = new RegExp(`^none: every frequency is ${NUMBER} times that of this base$`).exec(scaling);
+  const faster = new RegExp(`^none: every frequency(?:, or the position,)? is ${NUMBER} times that of this base$`).exec(
+    scaling,
+  );
   if (faster) return f * Number(faster[1]);
-  const linear = new RegExp(`^linear, factor ${NUMBER}${BOUND}(?:: frequencies × .*)?$`).exec(scaling);
+  const linear = new RegExp(
+    `^linear, factor ${NUMBER}${BOUND}(?:, or the position is divided by it|: frequencies × .*)?$`,
+  ).exec(scaling);
   if (linear) return f / Number(linear[1]);
   const llama3 = new RegExp(
     `^llama3, factor ${NUMBER}${BOUND}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
@@ -357,8 +361,23 @@ function formulasAre(formulas: readonly string[], scene: Scene, rotation: Rotati
   return why.includes(undefined) ? undefined : why[0];
 }
 
+/** The kernel's position over the one that was given, where all tokens have one. */
+function positionFactor(scene: Scene, rotation: Rotation): number {
+  const [at] = rowsOf(scene);
+  const given = scene.call.position(at!.batch, at!.seq);
+  return rotation.position(given, at!) / given;
+}
+
 const base = needsRotation(([text], scene, rotation) => {
-  const size = rotation.frequency.map(Math.abs);
+  const scaled = scene.shown.get('scaling') ?? 'none';
+  // Pairs are counted from the first that is shown, and one position shows only its product with the frequencies.
+  const [, at] = /^[\w-]+: \((\d+),/.exec(scene.shown.get('pairing') ?? '') ?? [];
+  const first = Math.max(
+    0,
+    rotation.pairs.findIndex(({ read }) => read[0] === Number(at)),
+  );
+  const moved = /or the position/.test(scaled) ? positionFactor(scene, rotation) : 1;
+  const size = rotation.frequency.slice(first).map((f) => Math.abs(f * moved));
   const formulas = /^none of the usual form: frequencies are (.*)$/.exec(text!);
   if (formulas) return formulasAre(formulas[1]!.split(' or '), scene, rotation);
   const rising = new RegExp(`^none of the usual form: each frequency is ${NUMBER} times that of the pair before$`);
@@ -377,7 +396,6 @@ const base = needsRotation(([text], scene, rotation) => {
     return undefined;
   }
   if (scene.call.axes > 1 && !/exponents/.test(text!)) return 'not understood';
-  const scaled = scene.shown.get('scaling') ?? 'none';
   // Pairs that are said to be too slow to tell are not spoken of.
   const spoken = Number(
     /^none is seen up to pair (\d+);/.exec(scaled)?.[1] ?? (/^unknown/.test(scaled) ? 1 : Infinity),
@@ -588,6 +606,8 @@ function positionsAre(alternatives: readonly string[], scene: Scene, rotation: R
 }
 
 const positions = needsRotation(([text], scene, rotation) => {
+  if (text === 'unknown: see scaling')
+    return /or the position/.test(scene.shown.get('scaling')!) ? undefined : 'it is not said';
   if (text === 'no rule found') return asGiven(scene, rotation) ? 'they are as given' : undefined;
   return positionsAre(text!.split(' | '), scene, rotation);
 });
@@ -741,13 +761,16 @@ const frequencyWords: Check = ([text], scene) => {
   const { rotation } = scene.truth;
   if (!rotation) return 'this y is no rotation of pairs';
   const asked = scene.asked.frequency;
-  const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
   for (const part of text!.replace(/\.$/, '').split('; ')) {
+    const byPosition = /^[Tt]he angles? of .* (?:differs?|times)/.test(part)
+      ? Math.abs(positionFactor(scene, rotation))
+      : 1;
+    const ratio = (j: number): number => (Math.abs(rotation.frequency[j] ?? 0) * byPosition) / asked[j]!;
     const times = new RegExp(
-      `^[Tt]he frequency of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
+      `^[Tt]he (?:frequency|angle) of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
     ).exec(part);
     const differ = new RegExp(
-      `^[Tt]he frequenc(?:ies|y) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
+      `^[Tt]he (?:frequenc(?:ies|y)|angles?) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
     const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns or less than the noise$/.exec(part);
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
@@ -812,8 +835,8 @@ const frequencyWords: Check = ([text], scene) => {
   return undefined;
 };
 
-function lawIs(words: string, { call }: Scene, rotation: Rotation): string | undefined {
-  const { spec } = call;
+function lawIs(words: string, scene: Scene, rotation: Rotation): string | undefined {
+  const { spec } = scene.call;
   const size = rotation.frequency.map(Math.abs);
   if (/^(follow no rule with one base|are not those of one base)/.test(words)) {
     const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
@@ -823,14 +846,16 @@ function lawIs(words: string, { call }: Scene, rotation: Rotation): string | und
   }
   const { groups } =
     new RegExp(
-      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
+      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling(?<either>, or positions divided,)? by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
     ).exec(words) ?? {};
   if (!groups) return `"${words}" is not understood`;
   const value = Number(groups.own ?? groups.base);
   const over = Number(groups.over ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
   const { kind } = groups;
   const factor = Number(groups.factor);
-  const bad = size.findIndex((f, j) => {
+  const moved = groups.either ? positionFactor(scene, rotation) : 1;
+  const bad = size.findIndex((own, j) => {
+    const f = own * moved;
     if (f === 0) return false;
     const plain = value ** ((-2 * j) / over);
     const off = 2e-3 + loose(rotation) + Number(groups.error ?? 0) / 100;
@@ -1118,6 +1143,7 @@ const DIFFERENT: Form[] = [
       return asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation);
     }),
   },
+  { of: /^It rotates by .*, or every frequency is .* times the expected one;/, about: 'frequencies', check: fine },
   {
     of: /^All tokens rotate alike, as if at position (-?\d+) by the expected frequencies; expected is the position as given\.$/,
     about: 'positions',
