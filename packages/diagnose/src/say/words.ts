@@ -39,6 +39,7 @@ export interface DiagnosisReport {
 
 const REPORT_OPTIONS: OptionNames<ReportOptions> = { all: true };
 const [MOST_LINES, WIDTH] = [25, 120];
+const COUNTS = ['KNOWN BUG', 'TWO KNOWN BUGS', 'THREE KNOWN BUGS', 'FOUR KNOWN BUGS'];
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -143,7 +144,7 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
         return `WRONG ${wrong!.parameters === 1 ? 'PARAMETER' : 'PARAMETERS'}${inRows}: ${wrong!.does}`;
       if (ids.length > 1)
         return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}${inRows}`;
-      return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}${inRows}`;
+      return `${COUNTS[named[0]!.mutants.length - 1]}: ${ids[0]}${inRows}`;
     }
     case 'different':
       if (diagnosis.measured.length > 0)
@@ -203,7 +204,8 @@ export function precision({
   named,
   dtype,
 }: Pick<Diagnosis, 'tier' | 'recipes' | 'named'> & { readonly dtype: FloatDtype }): string {
-  if (named.length > 0) return named.map(({ id }) => id).join(' | ');
+  const tf32 = recipes.includes('tf32') ? ['cos and sin in tf32, as a matrix unit takes them'] : [];
+  if (named.length + tf32.length > 0) return [...tf32, ...named.map(({ id }) => id)].join(' | ');
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
   return arithmeticWords(tier, dtype);
 }

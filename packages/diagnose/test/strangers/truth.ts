@@ -203,6 +203,18 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
 const unseen = ({ dtype, shown }: Scene): number =>
   64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
 
+/** Whether a row shows that a pair turns: its noise grows with the largest element of the row, and whole turns are none. */
+function isSeen(scene: Scene, { pairs, frequency, position, axisOfPair }: Rotation, j: number): boolean {
+  const [i0, i1] = pairs[j]!.read;
+  return [...rowsOf(scene)].some((at) => {
+    const x = normedInput({ ...scene.call, x: inputRow(scene, at) });
+    const [length, size] = [Math.hypot(x[i0]!, x[i1]!), x.reduce((most, v) => Math.max(most, Math.abs(v)), 0)];
+    const angle = position(scene.call.position(at.batch, at.seq, axisOfPair?.[j] ?? 0), at) * frequency[j]!;
+    const turned = Math.abs(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI)));
+    return turned * length > (unseen(scene) / 4) * (length + size);
+  });
+}
+
 // "What y shows"
 
 /** The claims about dimensions. */
@@ -222,7 +234,7 @@ const dimensions = needsRotation(([text], scene, rotation) => {
       if (kind === 'rotate') continue;
       if (kind!.startsWith('rotate by less')) {
         const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
-        if (pair >= 0 && turns(scene, rotation, pair) > unseen(scene)) return `dimension ${i} rotates`;
+        if (pair >= 0 && isSeen(scene, rotation, pair)) return `dimension ${i} rotates`;
         continue;
       }
       const fits = (y: number, x: number): boolean => {
@@ -805,12 +817,7 @@ const frequencyWords: Check = ([text], scene) => {
     } else if (part === 'these positions do not show how many whole turns they made') {
       // an honest gap
     } else if (still) {
-      const bad = listed(still[1]!).find((j) =>
-        [...rowsOf(scene)].some((at) => {
-          const angle = rotation.position(scene.call.position(at.batch, at.seq), at) * rotation.frequency[j]!;
-          return Math.abs(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI))) > unseen(scene);
-        }),
-      );
+      const bad = listed(still[1]!).find((j) => isSeen(scene, rotation, j));
       if (bad !== undefined) return `pair ${bad} rotates`;
     } else if (more) {
       if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
@@ -1103,7 +1110,7 @@ const DIFFERENT: Form[] = [
     check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
@@ -1244,7 +1251,7 @@ const HEADLINES: Form[] = [
     },
   },
   {
-    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
+    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|(?:TWO|THREE|FOUR) KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
     check: fine,
   }, // judged as a name
   {
