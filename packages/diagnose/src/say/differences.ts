@@ -61,10 +61,17 @@ export function differencesOf(expected: Expected, measured: Identification, head
 
 /** Adds the first expected pairs to those that were found, if only they are missing: they may turn by whole turns. */
 function aligned({ spec, direction }: Expected, found: Identification): Identification {
-  const { layout, pairs, numAxes } = found;
+  const { layout, numAxes } = found;
   const want = expectedPairs(spec, direction);
+  // A window of the same size that starts later ends with pairs that are none.
+  const pairs = found.pairs.filter((pair) => pair.turns || want.some((one) => keyOf(one) === keyOf(pair)));
   const start = layout ? want.findIndex((pair) => keyOf(pair) === keyOf(layout.pairs[0]!)) : 0;
-  if (start < 1 || numAxes > 1 || pairs.some((pair, j) => !want[start + j] || keyOf(pair) !== keyOf(want[start + j]!)))
+  if (
+    start < 1 ||
+    numAxes > 1 ||
+    pairs.length === 0 ||
+    pairs.some((pair, j) => !want[start + j] || keyOf(pair) !== keyOf(want[start + j]!))
+  )
     return found;
   const unknown = { ...pairs[0]!, frequency: 0, low: 0, high: 0, others: [], turns: true, known: false, moves: false };
   const missing = want.slice(0, start).map((pair): FoundPair => ({ ...unknown, ...pair }));
