@@ -31,7 +31,10 @@ export function printLines(lines: readonly string[]): void {
 const STYLES = [
   ['bold', /(?<=^\n?|\n\n)\S.*(?=\n {2})/g],
   ['green', /\bOK\b|^AS EXPECTED\b|^A ROTATION(?=:)/gm],
-  ['red', /\bFAIL(?:ED)?\b|^(?:(?:TWO )?KNOWN BUGS?|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm],
+  [
+    'red',
+    /\bFAIL(?:ED)?\b|^(?:(?:(?:TWO|THREE|FOUR) )?KNOWN BUGS?|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm,
+  ],
 ] as const;
 
 /** Colours lines of a report on a terminal, unless NO_COLOR is set. JSON stays unchanged. */

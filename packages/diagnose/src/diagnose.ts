@@ -12,13 +12,22 @@ import type { Identification } from './fit/identification.js';
 import { identifyHeads } from './fit/identify.js';
 import { type Mutant, readMutants } from './kernel/mutant.js';
 import type { RightRows } from './kernel/right-rows.js';
+import type { RopeSteps } from './kernel/steps.js';
+import type { Hypothesis } from './kernel/trial.js';
 import { BugSearch, type Judged, NOTHING, worstOf } from './match/bug-search.js';
 import { describeHalves } from './match/halves.js';
 import { nextInput } from './match/next-input.js';
 import { describePairErrors } from './match/pair-errors.js';
 import { describePairTerms } from './match/pair-terms.js';
 import { groupRows } from './match/row-contents.js';
-import { type JudgedRows, type RowSummary, rowsAside, rowsWords, summarizeRows } from './match/wrong-rows.js';
+import {
+  type JudgedRows,
+  type RowEntry,
+  type RowSummary,
+  rowsAside,
+  rowsWords,
+  summarizeRows,
+} from './match/wrong-rows.js';
 import { MUTANTS } from './mutants/catalogue.js';
 import { wrongParameters } from './mutants/parameters.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
@@ -101,6 +110,7 @@ const UNTOLD = {
   rowSummary: undefined,
   expectedFrequencies: undefined,
   worst: undefined,
+  otherRules: false,
   next: undefined,
 };
 
@@ -230,31 +240,57 @@ function conclude(
     measured,
     notRuledOut,
     differences,
+    otherRules: verdict === 'known bug' && isOneFactor(right, together),
     found,
     next,
   };
+}
+
+/** Whether all tokens have one position, and bugs give the right angles there times one factor that is not 1. */
+function isOneFactor({ steps, heads }: RightRows, bugs: readonly Hypothesis[]): boolean {
+  if (heads.positions.some((p) => p !== heads.positions[0])) return false;
+  const at = steps.placeOf(heads.rows[0]!);
+  const angle = (of: RopeSteps, j: number): number => of.angle(of.position(at, of.axisOfPair(j)), j);
+  return bugs.some(({ steps: wrong }) => {
+    const factor = angle(wrong, 0) / angle(steps, 0);
+    const isSame = (_: unknown, j: number): boolean => Math.abs(angle(wrong, j) / angle(steps, j) - factor) < 1e-6;
+    return Math.abs(factor - 1) > 1e-6 && Array.from({ length: steps.pairs }, isSame).every(Boolean);
+  });
+}
+
+/** Entries as one. */
+function joined(entries: readonly RowEntry[], where: string, holds: string): RowEntry {
+  const sum = (of: (one: RowEntry) => number): number => entries.reduce((all, one) => all + of(one), 0);
+  return { what: 'unknown', where, holds, rows: sum(({ rows }) => rows), elements: sum(({ elements }) => elements) };
 }
 
 /** Describes the rows whose values are not known yet as another rotation; if they are none, describes the right rows. */
 function partly(
   expected: Expected,
   heads: Heads,
-  { rowSummary, unknown, right }: JudgedRows,
+  { rowSummary, unknown, moved, right }: JudgedRows,
   search: BugSearch,
   frequencies: Float64Array,
 ): Read {
   const common = { ...UNTOLD, verdict: 'partly right', rowSummary, expectedFrequencies: frequencies } as const;
   if (unknown.length > 0) {
-    const { verdict, tier, named, normalized } = search.judge({ ...heads, rows: unknown }, undefined, { pairs: false });
+    const judge = (rows: readonly number[]) => search.judge({ ...heads, rows }, undefined, { pairs: false });
+    // A bug that moves positions may move some of them to those of other tokens.
+    const all = moved.length > 0 ? [...unknown, ...moved].sort((a, b) => a - b) : unknown;
+    const whole = moved.length > 0 ? judge(all) : undefined;
+    const isWhole = whole?.verdict === 'known bug';
+    const { verdict, tier, named, normalized } = isWhole ? whole : judge(unknown);
     const found = identifyHeads(normalized, frequencies);
     const differences = differencesOf(expected, found, normalized);
     if (verdict === 'known bug' || (isRotation(found) && differences.length > 0)) {
       const ids = named.map(({ id }) => id).join(' or ');
       const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
-      const wrong = rowSummary.wrong.map((one) =>
-        one.what === 'unknown' && 8 * one.elements > one.rows * heads.headDim ? { ...one, holds } : one,
-      );
-      const shown = rowsWords(unknown, heads);
+      const isOne = ({ what, elements, rows }: RowEntry): boolean =>
+        what === 'unknown' ? 8 * elements > rows * heads.headDim : isWhole && what === 'another position';
+      const shown = rowsWords(isWhole ? all : unknown, heads);
+      const wrong = isWhole
+        ? [joined(rowSummary.wrong.filter(isOne), shown, holds), ...rowSummary.wrong.filter((one) => !isOne(one))]
+        : rowSummary.wrong.map((one) => (isOne(one) ? { ...one, holds } : one));
       return { ...common, rowSummary: { ...rowSummary, wrong, shown }, tier, named, differences, found };
     }
   }

@@ -84,9 +84,11 @@ export function heldToAll(found: Identification, heads: Heads): Identification {
   // A pair that the sample does not show may rotate in other rows.
   const unseen = found.pairs.flatMap(({ turns, seen }, j) => (turns || seen ? [] : [j]));
   const still = of.true({ kind: 'turns', pairs: of.claimed(unseen, () => 0), position: () => 1 });
+  const moving = of.true({ kind: 'turns otherwise', pairs: of.claimed(unseen, () => 0), position: () => 0 });
   const pairsSeen = found.pairs.map((pair, j) => ({
     ...pair,
     seen: pair.seen || (unseen.includes(j) && !still.includes(j)),
+    moves: pair.turns || moving.includes(j),
   }));
   const own = { ...found, pairs: pairsSeen, geometry: { ...geometry!, copied } };
   if (outcome !== 'rotation' || (!explains && !gains)) return own;

@@ -121,6 +121,8 @@ function* families(pairs: number, headDim: number, hint: ArrayLike<number> | und
   const window = 2 * pairs;
   const expected = hint && baseOf(hint, window);
   const bases = expected === undefined || BASES.includes(expected) ? BASES : [expected, ...BASES];
+  // The expected ones come first: where the data cannot tell frequencies apart, there is no difference.
+  if (hint && hint.length >= pairs) yield { words: undefined, frequency: of((j) => hint[j]!) };
   for (const [factor, words] of FACTORS) {
     for (const dim of new Set([window, headDim, 2 * window, 2 * headDim, window - 2, headDim - 2, window / 2])) {
       if (dim < 1) continue;
@@ -145,11 +147,8 @@ function* families(pairs: number, headDim: number, hint: ArrayLike<number> | und
     }
   }
   if (hint && hint.length >= pairs) {
-    for (const [factor, words] of FACTORS)
-      yield {
-        words: words === '' ? undefined : `${words}the expected frequency`,
-        frequency: of((j) => factor * hint[j]!),
-      };
+    for (const [factor, words] of FACTORS.slice(1))
+      yield { words: `${words}the expected frequency`, frequency: of((j) => factor * hint[j]!) };
     if (Array.from(hint).every((f) => f !== 0))
       yield { words: '1 / the expected frequency', frequency: of((j) => 1 / hint[j]!) };
   }

@@ -42,6 +42,13 @@ export interface FoundPair extends PairAt {
   readonly turns: boolean;
   /** Whether its rotation is larger than the noise at some token. */
   readonly seen: boolean;
+  /** Whether some row shows that it rotates, which a sample need not show. */
+  readonly moves: boolean;
+}
+
+/** Whether a pair rotates by a frequency that is known to 2 %. */
+export function isClear({ turns, known, low, high, frequency }: FoundPair): boolean {
+  return turns && known && high - low < 0.02 * Math.abs(frequency);
 }
 
 /** The result of {@link identify}. Fields that need a rotation are undefined without one. */
@@ -74,6 +81,8 @@ export interface Identification {
   readonly positions: readonly PositionRule[];
   /** The evidence for the rules. */
   readonly foundPositions: readonly FoundPosition[];
+  /** Whether the tokens that were measured have one position, which shows only its product with the frequencies. */
+  readonly onePosition: boolean;
   readonly headsAgree: boolean;
   /** How many heads of each token were measured, and how many there are. */
   readonly headsSeen: readonly [measured: number, all: number];

@@ -113,6 +113,7 @@ function unexplained({ headDim, dtype, numAxes, heads }: Heads): Identification 
     axes: [],
     positions: [],
     foundPositions: [],
+    onePosition: false,
     headsAgree: true,
     headsSeen: [0, heads],
     expected: undefined,
@@ -184,6 +185,7 @@ function describe(
     axes,
     positions: placed.rules,
     foundPositions: placed.found,
+    onePosition: new Set(sample.tokens.map(({ positions }) => positions.join())).size < 2,
     headsAgree: turns.headsAgree,
     headsSeen: [sample.heads.length, heads.heads],
   };
@@ -215,7 +217,7 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
     open.push(`The pairing: ${names.join(' or ')} give the same lengths.`);
   }
   if (dark.length > 0) open.push(`Dimensions ${dark.join(', ')}: x is 0 there in every row.`);
-  if (new Set(sample.tokens.map(({ positions }) => positions.join())).size < 2)
+  if (found.onePosition)
     open.push(
       'Whether frequencies or positions differ: the tokens that were measured have one position, which shows only their product.',
     );

@@ -235,6 +235,8 @@ export function foundPairs(
   return fits.map(({ slope, low, high, axes, others, period }, j) => {
     const places = turns.units.map((_, u) => u * turns.pairs + j);
     const seen = places.some((at) => Math.abs(turns.angle[at]!) > turns.tolerance[at]!);
+    // Whole turns from position to position are not seen.
+    const isTurning = (seen || Math.abs(slope) > period / 2) && (low > 0 || high < 0);
     return {
       ...layout.pairs[j]!,
       frequency: slope,
@@ -245,9 +247,9 @@ export function foundPairs(
       period,
       gain: gains[j]!,
       axes,
-      // Whole turns from position to position are not seen.
-      turns: (seen || Math.abs(slope) > period / 2) && (low > 0 || high < 0),
+      turns: isTurning,
       seen,
+      moves: isTurning,
     };
   });
 }

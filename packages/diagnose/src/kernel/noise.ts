@@ -18,7 +18,14 @@ export const TIERS: readonly Tier[] = ['stored', 'angles', 'sines', 'arithmetic'
 
 /** An error that a tier allows beyond the rounding of y. The angles of float64 data, and the results before a rounding of the
  * kernel's own, are not exact either. */
-export type Move = 'exact angles' | 'exact products' | 'rounded angles' | 'angles' | 'sines' | 'products';
+export type Move =
+  | 'exact angles'
+  | 'exact products'
+  | 'rounded angles'
+  | 'angles'
+  | 'angles apart'
+  | 'sines'
+  | 'products';
 
 const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   stored: [],
@@ -27,8 +34,14 @@ const MOVES: Readonly<Record<Tier, readonly Move[]>> = {
   arithmetic: ['angles', 'products'],
 };
 
-/** The errors of a tier for y's dtype. @param rounds - whether the hypothesis rounds its results by itself */
-export function movesOf(tier: Tier, dtype: FloatDtype, rounds = false): readonly Move[] {
+/**
+ * The errors of a tier for y's dtype.
+ *
+ * @param rounds - whether the hypothesis rounds its results by itself
+ * @param narrow - whether it rounds cos and sin to few bits: each may cross a boundary without the other
+ */
+export function movesOf(tier: Tier, dtype: FloatDtype, rounds = false, narrow = false): readonly Move[] {
+  if (narrow) return MOVES[tier].map((move) => (move === 'angles' ? 'angles apart' : move));
   const moves = tier === 'stored' && dtype === 'f64' ? (['exact angles'] as const) : MOVES[tier];
   if (!rounds) return moves;
   // A result near a boundary crosses it by both errors together.
@@ -106,9 +119,17 @@ export function roundingsOf(move: Move, dtype: FloatDtype, loosest: number): rea
     return roundingsOf('angles', dtype, loosest).flatMap((angles) =>
       roundingsOf('exact products', dtype, loosest).map((products) => ({ ...angles, ...products })),
     );
+  const error = (angle: number, j: number, position: number): number =>
+    Math.min(loosest, angleNoise(angle, j, position));
+  if (move === 'angles apart')
+    return [1, 0, -1].flatMap((cos) =>
+      [1, 0, -1].map((sin): Rounding => {
+        let calls = 0; // first for cos, then for sin
+        return { angle: (angle, j, position) => angle + (calls++ % 2 ? sin : cos) * error(angle, j, position) };
+      }),
+    );
   return [1, -1].map((way): Rounding => {
-    if (move === 'angles')
-      return { angle: (angle, j, position) => angle + way * Math.min(loosest, angleNoise(angle, j, position)) };
+    if (move === 'angles') return { angle: (angle, j, position) => angle + way * error(angle, j, position) };
     if (move === 'exact angles') return { angle: (angle, j) => angle * (1 + way * (8 + 2 * j) * UNIT_ROUNDOFF.f64) };
     if (move === 'exact products')
       return { moved: (y0, y1, length) => [y0 + way * F32 * length, y1 + way * F32 * length] };

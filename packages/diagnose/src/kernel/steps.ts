@@ -24,6 +24,8 @@ export class RopeSteps {
   /** Kept results. They are not #private, because {@link changed} makes objects that inherit from this one. */
   computed: RopeFrequencies | undefined;
   shared: Uint8Array | undefined;
+  /** Whether cos and sin are rounded to few bits, each from an angle that is computed for it. */
+  readonly narrowTable: boolean = false;
 
   constructor(
     readonly plan: RopePlan,
@@ -165,6 +167,19 @@ export type Change = Partial<RopeSteps>;
 /** The steps with some of them replaced; `steps` itself stays as it is. */
 export function changed(steps: RopeSteps, change: Change): RopeSteps {
   return Object.assign(Object.create(steps), change) as RopeSteps;
+}
+
+/** Rounds cos and sin to few bits. */
+export function narrowTable(steps: RopeSteps, round: (value: number) => number): Change {
+  return {
+    narrowTable: steps.source !== undefined,
+    cosSin(this: RopeSteps, position, j) {
+      const [cos, sin] = this.source
+        ? [Math.cos(this.angle(position, j)), Math.sin(this.angle(position, j))]
+        : steps.cosSin.call(this, position, j);
+      return [round(cos), round(sin)];
+    },
+  };
 }
 
 /** Runs a checked call by steps, each part into its out. Every result is rounded once. */

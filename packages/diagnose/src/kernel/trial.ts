@@ -9,7 +9,7 @@ import type { Calls, Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
 import { misfit, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
-import { type Change, changed, RopeSteps, RoundingControl } from './steps.js';
+import { type Change, changed, narrowTable, RopeSteps, RoundingControl } from './steps.js';
 
 export interface Hypothesis {
   /** `right`, `recipe:hf-f32`, or the ids of its mutants joined by `+`. */
@@ -37,7 +37,51 @@ export function hypothesesOf({ right, recipes }: Calls, mutants: readonly Mutant
     const change = mutant.change(first.steps);
     if (change) list.push(wrong(first, [mutant], [change]));
   }
-  return list;
+  return [...list, ...modulesOf(first, mutants), ...matrixUnitsOf(first)];
+}
+
+/** The steps that a module rounds which computes in 16 bits throughout. */
+const ROUNDED = ['position', 'frequencies', 'angle'] as const;
+
+/** Modules that round two or three of those steps, and cos and sin too: of a 16-bit y the tier `arithmetic` allows that. */
+function modulesOf(right: Hypothesis, mutants: readonly Mutant[]): Hypothesis[] {
+  const wide = right.steps.part.out.dtype === 'f32';
+  return (['bf16', 'f16'] as const).flatMap((dtype) => {
+    const bugOf = (step: string): Mutant[] => mutants.filter(({ id }) => id === `${step}-in-${dtype}`);
+    const some = [ROUNDED, ...ROUNDED.map((one) => ROUNDED.filter((other) => other !== one))];
+    return [...some, ...(wide ? some.map((steps) => [...steps, 'table']) : [])].flatMap((steps) => {
+      const bugs = steps.flatMap(bugOf);
+      return bugs.length === steps.length ? (composed(right, bugs) ?? []) : [];
+    });
+  });
+}
+
+/** The steps with the changes of bugs, each made to those of the bugs before it; undefined if one of them cannot happen. */
+function composed({ steps: right, control }: Hypothesis, mutants: readonly Mutant[]): Hypothesis | undefined {
+  const names: string[] = [];
+  let steps = right;
+  for (const mutant of mutants) {
+    const change = mutant.change(steps);
+    if (!change) return undefined;
+    names.push(...Object.keys(change));
+    steps = changed(steps, change);
+  }
+  const id = mutants.map((mutant) => mutant.id).join('+');
+  return { id, kind: 'known-bug', mutants, steps: control.mutant(steps, names), control };
+}
+
+/** Bits of the significand after the leading one that a matrix unit takes of an f32. */
+const TF32_BITS = 10;
+
+/** The right kernel of f32 data with cos and sin rounded to tf32. */
+function matrixUnitsOf({ steps, control }: Hypothesis): Hypothesis[] {
+  if (steps.part.out.dtype !== 'f32' || !steps.source) return [];
+  const rounded = (value: number): number => {
+    const unit = 2 ** (Math.floor(Math.log2(Math.abs(value) || 1)) - TF32_BITS);
+    return Math.round(value / unit) * unit;
+  };
+  const narrow = changed(steps, narrowTable(steps, rounded));
+  return [{ id: 'recipe:tf32', kind: 'recipe', mutants: [], steps: control.mutant(narrow, ['cosSin']), control }];
 }
 
 /** The steps of the right kernel with the changes of bugs. */
@@ -96,7 +140,7 @@ export class Trial {
     const run = (): Float64Array => runRows(steps, this.heads, this.rows);
     const made = this.made(hypothesis);
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
-    const moves = movesOf(tier, this.heads.dtype, rounds(steps));
+    const moves = movesOf(tier, this.heads.dtype, rounds(steps), steps.narrowTable);
     if (moves.length === 0) return false;
     const parts = moves.map((move) =>
       this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
@@ -140,7 +184,7 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
     const made = make(steps);
     if (misfit(part, made, undefined, 1) <= 1) return true;
     const slack = new Float64Array(made.length);
-    for (const move of movesOf(tier, dtype))
+    for (const move of movesOf(tier, dtype, false, steps.narrowTable))
       for (const [n, one] of slackOf(control, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
     return misfit(part, made, slack, 1) <= 1;
   };

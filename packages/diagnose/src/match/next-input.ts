@@ -102,7 +102,7 @@ function groupsOn(
   const right = here[0]!;
   const again = together.map(({ id, mutants: of }) => {
     const pair = of.length > 1 ? [...pairsOf(right, of)] : [];
-    return { id, steps: (pair[0] ?? here.find((one) => one.id === id) ?? right).steps };
+    return { id, steps: (here.find((one) => one.id === id) ?? pair[0] ?? right).steps };
   });
   const split = (list: readonly Group['list'][number][], rows: readonly number[]): Group[] => {
     const sizes = new Float64Array(rows.length).fill(magnitude);

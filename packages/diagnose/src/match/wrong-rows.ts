@@ -44,6 +44,8 @@ export interface JudgedRows {
   readonly right: readonly number[];
   /** The rows in which most elements are wrong and it is not known what they hold. */
   readonly unknown: readonly number[];
+  /** The rows that are rotated by the position of another token. */
+  readonly moved: readonly number[];
 }
 
 /** The rows that remain, and the contents of the others. */
@@ -80,6 +82,7 @@ export function summarizeRows(right: RightRows, seen: Compared, contents: readon
     local: here ? 'here and there' : known && simple ? 'all explained' : 'no',
     right: seen.right,
     unknown: groups.flatMap(({ what, rows }) => (what === 'unknown' ? rows.filter(isMost) : [])).sort((a, b) => a - b),
+    moved: groups.flatMap(({ what, rows }) => (what === 'another position' ? rows : [])),
   };
 }
 

@@ -4,7 +4,7 @@
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
-import type { Change, RopeSteps } from '../kernel/steps.js';
+import { type Change, narrowTable, type RopeSteps } from '../kernel/steps.js';
 import { mutantsOf, need, plainFrequencies, positionsOf, withInvFreq, withPosition } from './entry.js';
 
 /** The need of a position that a dtype cannot hold. */
@@ -15,14 +15,10 @@ const narrowAngle =
   (dtype: FloatDtype) =>
   (steps: RopeSteps): Change => ({ angle: (position, j) => roundTo(dtype, steps.angle(position, j)) });
 
-const narrowTable =
+const tableIn =
   (dtype: FloatDtype) =>
-  (steps: RopeSteps): Change => ({
-    cosSin(this: RopeSteps, position, j) {
-      const [cos, sin] = steps.cosSin.call(this, position, j);
-      return [roundTo(dtype, cos), roundTo(dtype, sin)];
-    },
-  });
+  (steps: RopeSteps): Change =>
+    narrowTable(steps, (value) => roundTo(dtype, value));
 
 const narrowFrequencies =
   (dtype: FloatDtype) =>
@@ -98,13 +94,13 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', ['computed'], {
     does: 'Rounds cos and sin to bf16 before the multiplication.',
     threads: ['Dao-AILab/flash-attention#823', 'KellerJordan/modded-nanogpt#39'],
     needs: [],
-    change: narrowTable('bf16'),
+    change: tableIn('bf16'),
   },
   'table-in-f16': {
     does: 'Rounds cos and sin to f16 before the multiplication.',
     threads: ['flashinfer-ai/flashinfer#585'],
     needs: [],
-    change: narrowTable('f16'),
+    change: tableIn('f16'),
   },
   'angle-recurrence-in-f32': {
     does: 'Computes each pair’s angle from the previous one by an f32 product: the error grows with pair and position.',

@@ -51,6 +51,11 @@ export interface Diagnosis extends Findings {
   readonly expectedFrequencies: Float64Array | undefined;
   /** The element that is farthest from the expected one; undefined if none is wrong, and without an expectation. */
   readonly worst: WorstElement | undefined;
+  /**
+   * Whether rules that are no known bug give y too: all tokens have one position, and all angles are the expected ones times
+   * one factor.
+   */
+  readonly otherRules: boolean;
   /** An input that tells apart what this one cannot. */
   readonly next: NextInput | undefined;
 }

@@ -14,7 +14,7 @@ import {
   type FrequencyLaw,
   isSharp,
 } from '../fit/frequency-law.js';
-import type { FoundPair, Identification } from '../fit/identification.js';
+import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
@@ -46,7 +46,8 @@ export function isProven({ explains, gains }: Identification): boolean {
  *
  * @param heads - the rows that were measured, with the norm applied to x
  */
-export function differencesOf(expected: Expected, found: Identification, heads: Heads): Difference[] {
+export function differencesOf(expected: Expected, measured: Identification, heads: Heads): Difference[] {
+  const found = aligned(expected, measured);
   const of = compared(found, heads);
   const odd = withoutPairs(found);
   if (odd !== undefined) return [{ what: 'no rotation', words: odd }];
@@ -57,6 +58,28 @@ export function differencesOf(expected: Expected, found: Identification, heads: 
     return words === undefined ? [] : [{ what, words }];
   });
 }
+
+/** Adds the first expected pairs to those that were found, if only they are missing: they may turn by whole turns. */
+function aligned({ spec, direction }: Expected, found: Identification): Identification {
+  const { layout, numAxes } = found;
+  const want = expectedPairs(spec, direction);
+  // A window of the same size that starts later ends with pairs that are none.
+  const pairs = found.pairs.filter((pair) => pair.turns || want.some((one) => keyOf(one) === keyOf(pair)));
+  const start = layout ? want.findIndex((pair) => keyOf(pair) === keyOf(layout.pairs[0]!)) : 0;
+  if (
+    start < 1 ||
+    numAxes > 1 ||
+    pairs.length === 0 ||
+    pairs.some((pair, j) => !want[start + j] || keyOf(pair) !== keyOf(want[start + j]!))
+  )
+    return found;
+  const unknown = { ...pairs[0]!, frequency: 0, low: 0, high: 0, others: [], turns: true, known: false, moves: false };
+  const missing = want.slice(0, start).map((pair): FoundPair => ({ ...unknown, ...pair }));
+  const all = [...missing, ...pairs];
+  return { ...found, layout: { ...layout!, first: windowOf(spec)[0], pairs: all }, layouts: [], pairs: all };
+}
+
+const keyOf = ({ read, write }: PairAt): string => `${read}>${write}`;
 
 /** A sentence on a y in which no pairs were rotated. */
 export function withoutPairs({ outcome, gain }: Identification): string | undefined {
@@ -73,7 +96,7 @@ export function withoutPairs({ outcome, gain }: Identification): string | undefi
     }
     case 'unchanged': {
       if (gain !== undefined && Math.abs(gain - 1) > 1e-6) return `y is x times ${short(gain)}: nothing was rotated.`;
-      return 'y is x: nothing was rotated. The kernel did not run, or x was dumped after it ran in place.';
+      return 'y is x: nothing was rotated. The kernel did not run, all angles are 0, or x was dumped after it ran in place.';
     }
     default:
       return undefined;
@@ -91,14 +114,14 @@ function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['
 
 const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim, ...found }) => {
   const want = expectedPairs(spec, direction);
-  const keys = (list: readonly PairAt[]): string[] => list.map(({ read, write }) => `${read}>${write}`);
+  const keys = (list: readonly PairAt[]): string[] => list.map(keyOf);
   const wanted = keys(want);
   // Pairs that rotate too little to be seen are missing in the layout, which is no difference.
   const asWanted = ({ pairs }: PairLayout): boolean => {
     const have = keys(pairs);
     return wanted.every((key) => have.includes(key)) || wanted.slice(0, have.length).every((key, n) => key === have[n]);
   };
-  if (layouts.some(asWanted)) return undefined;
+  if ([layout!, ...layouts].some(asWanted)) return undefined;
   const seen = found.pairs.flatMap((pair, j) => (pair.seen ? [j] : []));
   if (!found.gains && !found.all({ kind: 'lengths', pairs: found.claimed(seen) })) return undefined;
   const { name, distance, pairs } = layout!;
@@ -204,12 +227,11 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const told = found.turning(others).length + turning.length + unknown.length + still.length;
   if (8 * told < 7 * (others.length + off.length)) return undefined;
   // A frequency that is known to a few per cent only has no factor.
-  const clear = turning.filter((j) => {
-    const { low, high, frequency } = pairs[j]!;
-    return invFreq[j]! > 0 && high - low < 0.02 * Math.abs(frequency);
-  });
+  const clear = turning.filter((j) => invFreq[j]! > 0 && isClear(pairs[j]!));
   const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
   const parts: string[] = [];
+  // One position shows only angles.
+  const [noun, nouns] = found.onePosition ? ['angle', 'angles'] : ['frequency', 'frequencies'];
   const one = Number(short(ratios[0] ?? 1));
   const same =
     ratios.length === turning.length &&
@@ -221,14 +243,14 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   if (ratios.length > 0 && same && !moved) {
     const which = ratios.length === invFreq.length ? 'every pair' : pairsWords(turning);
     const unit = factorWords(ratios[0]!, 1e-6);
-    parts.push(`The frequency of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
+    parts.push(`The ${noun} of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
     const [least, most] = [short(Math.min(...ratios)), short(Math.max(...ratios))];
     const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
     parts.push(
       ...(moved ? [moved] : law ? [law] : []),
-      `the ${turning.length === 1 ? 'frequency' : 'frequencies'} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
+      `the ${turning.length === 1 ? noun : nouns} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
     );
   }
   if (unknown.length > 0)
@@ -236,7 +258,9 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
       `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not the expected ones; these positions do not show how many whole turns they made`,
     );
   if (still.length > 0)
-    parts.push(`${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by less than the noise`);
+    parts.push(
+      `${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by whole turns or less than the noise`,
+    );
   // Others may rotate by less than the noise.
   if (more.length > 0)
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
@@ -348,7 +372,8 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   const expected = ({ base, error }: FoundBase): boolean =>
     error < 0.05 && Math.abs(base / spec.base - 1) < Math.max(1e-4, error);
   const { scaling } = law;
-  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling by ${scalingFactor(scaling)}`;
+  const or = measured.onePosition && scaling.kind === 'linear' ? ', or positions divided,' : '';
+  const scaled = scaling.kind === 'none' ? '' : ` with ${scaling.kind} scaling${or} by ${scalingFactor(scaling)}`;
   if (denominator !== spec.headDim && expected(over(spec.headDim)))
     return `the frequencies are those of base ${short(spec.base)} with exponents over head_dim=${spec.headDim} instead of ${denominator}${scaled}`;
   const found = over(denominator);
@@ -480,13 +505,15 @@ const positions: Compare = ({ spec }, found) => {
 };
 
 const axes: Compare = ({ spec }, found) => {
-  const { pairs, numAxes } = found;
+  const { pairs, numAxes, sign = 1 } = found;
   if (numAxes < 2) return undefined;
   const { axisOfPair } = sharePairs(spec.axes, (spec.rotaryDim ?? spec.headDim) / 2);
   const differ = pairs.flatMap((pair, j) =>
     pair.turns && j < axisOfPair.length && !pair.axes.includes(axisOfPair[j]!) ? [j] : [],
   );
-  const off = found.turning(differ);
+  // With another frequency it may be a position that differs.
+  const { invFreq } = frequenciesOf(spec);
+  const off = found.turning(differ, (j) => sign * invFreq[j]!);
   if (off.length === 0) return undefined;
   const name = (a: number): string => 'thwe'[a]!;
   const shown = off

@@ -28,6 +28,7 @@ function jsonOf(result: Diagnosis, from: string | undefined): unknown {
     expected: from ?? null,
     tier: result.tier ?? null,
     named: result.named.map(bug),
+    otherRules: result.otherRules,
     recipes: result.recipes,
     notRuledOut: result.notRuledOut.map(({ id }) => id),
     differences: result.differences,

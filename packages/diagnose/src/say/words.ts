@@ -4,7 +4,7 @@ import { refuse } from 'ropewalk/backend';
 import { type OptionNames, ranges, reading, readOptions } from 'ropewalk/internal';
 import { factorWords } from '../fit/frequency-families.js';
 import { type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law.js';
-import type { FoundPair, Identification } from '../fit/identification.js';
+import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
@@ -39,6 +39,7 @@ export interface DiagnosisReport {
 
 const REPORT_OPTIONS: OptionNames<ReportOptions> = { all: true };
 const [MOST_LINES, WIDTH] = [25, 120];
+const COUNTS = ['KNOWN BUG', 'TWO KNOWN BUGS', 'THREE KNOWN BUGS', 'FOUR KNOWN BUGS'];
 
 /**
  * Describes a diagnosis: first the verdict, then what is different, what y shows, and what is left open.
@@ -89,8 +90,8 @@ function shortened(lines: readonly string[]): string[] {
  * @param all - also what the verdict explains
  */
 export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: boolean): DiagnosisReport {
-  const { named, verdict } = diagnosis;
-  const several = named.length > 1 || (named[0]?.mutants.length ?? 0) > 1;
+  const { named, verdict, otherRules } = diagnosis;
+  const several = named.length > 1 || otherRules || (named[0]?.mutants.length ?? 0) > 1;
   const { right, shown } = diagnosis.rowSummary ?? {};
   const partly = verdict === 'partly right';
   const inRows = shown ? ` in ${shown}` : '';
@@ -137,12 +138,13 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
       return `AS EXPECTED${meant}, computed less precisely: ${precision({ ...diagnosis, dtype: found.dtype })}.`;
     case 'known bug': {
       const ids = named.map(({ mutants }) => mutants.map(({ id }) => id).join(' and '));
+      if (diagnosis.otherRules) ids.push('another rule of positions or frequencies');
       const [wrong] = named[0]!.mutants;
       if (ids.length === 1 && wrong!.parameters)
         return `WRONG ${wrong!.parameters === 1 ? 'PARAMETER' : 'PARAMETERS'}${inRows}: ${wrong!.does}`;
       if (ids.length > 1)
         return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}${inRows}`;
-      return `${named[0]!.mutants.length > 1 ? 'TWO KNOWN BUGS' : 'KNOWN BUG'}: ${ids[0]}${inRows}`;
+      return `${COUNTS[named[0]!.mutants.length - 1]}: ${ids[0]}${inRows}`;
     }
     case 'different':
       if (diagnosis.measured.length > 0)
@@ -202,7 +204,8 @@ export function precision({
   named,
   dtype,
 }: Pick<Diagnosis, 'tier' | 'recipes' | 'named'> & { readonly dtype: FloatDtype }): string {
-  if (named.length > 0) return named.map(({ id }) => id).join(' | ');
+  const tf32 = recipes.includes('tf32') ? ['cos and sin in tf32, as a matrix unit takes them'] : [];
+  if (named.length + tf32.length > 0) return [...tf32, ...named.map(({ id }) => id)].join(' | ');
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
   return arithmeticWords(tier, dtype);
 }
@@ -236,9 +239,9 @@ function worstWords({ batch, seq, head, dim, positions, y, expected }: WorstElem
   return `Largest difference: ${where}: y is ${short(y)}, expected ${short(expected)}.`;
 }
 
-function bugs({ named, verdict }: Diagnosis): ReportLine[] {
+function bugs({ named, verdict, otherRules }: Diagnosis): ReportLine[] {
   // The first line says all of one wrong parameter.
-  if (verdict === 'known bug' && named.length === 1 && named[0]!.mutants[0]!.parameters) return [];
+  if (verdict === 'known bug' && named.length === 1 && !otherRules && named[0]!.mutants[0]!.parameters) return [];
   return named.flatMap(({ mutants }) =>
     mutants.flatMap(({ id, cause, does, threads }) => [
       { text: `${id}: ${does}` },
@@ -275,7 +278,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
     ['base', told(() => base(found))],
     ['scaling', told(() => scaling(found))],
     ['magnitude', magnitude(found)],
-    ['positions', told(() => found.positions.map(({ words }) => words).join(' | ') || 'no rule found')],
+    ['positions', told(() => positionsWords(found))],
     ...(numAxes > 1 ? [['axes', axes(found)] as [string, string]] : []),
     ['heads', headsWords(found)],
     ['y', explained(found)],
@@ -286,7 +289,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
 function dimensions(found: Identification): string {
   const { geometry, layout, pairs } = found;
   // A pair that is only moved is seen, and does not rotate.
-  const rotates = ({ turns, seen, read, write }: FoundPair): boolean => turns || (seen && read.join() === write.join());
+  const rotates = ({ moves, seen, read, write }: FoundPair): boolean => moves || (seen && read.join() === write.join());
   const [slow, turning] = [false, true].map(
     (turns) => new Set(layout!.pairs.flatMap(({ write }, j) => (rotates(pairs[j]!) === turns ? write : []))),
   );
@@ -306,6 +309,11 @@ function dimensions(found: Identification): string {
     groups.set(key, [...(groups.get(key) ?? []), i]);
   }
   return [...groups].map(([key, dims]) => `${ranges(dims)} ${key}`).join('; ');
+}
+
+function positionsWords({ positions, onePosition, law }: Identification): string {
+  if (onePosition && law?.scaling.kind === 'linear') return 'unknown: see scaling';
+  return positions.map(({ words }) => words).join(' | ') || 'no rule found';
 }
 
 /** The layouts that the data cannot tell apart: three of them, and how many more. */
@@ -336,7 +344,8 @@ function base({ bases, law, pairs, formulas, numAxes }: Identification): string 
   if (law && law.step < 0 && numAxes === 1)
     return `none of the usual form: each frequency is ${short(Math.exp(-law.step))} times that of the pair before`;
   if (!law || law.step < 0) {
-    const all = pairs.filter((pair) => pair.turns && pair.known).map(({ frequency }) => Math.abs(frequency));
+    const all = pairs.filter(isClear).map(({ frequency }) => Math.abs(frequency));
+    if (all.length === 0) return 'unknown: no pair rotates enough';
     return `no one base was found: frequencies from ${short(Math.max(...all))} to ${short(Math.min(...all))} radians a position`;
   }
   const usual = usualBases(bases);
@@ -357,16 +366,13 @@ function firstScaled({ step, stepBound }: FrequencyLaw, pairs: readonly FoundPai
   });
 }
 
-function scaling({ law, bases, pairs, formulas, numAxes }: Identification): string {
+function scaling({ law, bases, pairs, formulas, numAxes, onePosition }: Identification): string {
   if (formulas.length > 0) return 'see base';
   if (!law) return 'unknown: no one base was found';
   if (law.step < 0) return numAxes === 1 ? 'see base' : 'unknown: no one base was found';
   const { scaling: found } = law;
   if (found.kind === 'none' || !isSharp(found)) {
-    const clear = pairs.findIndex(
-      ({ turns, known, frequency, low, high, gain }) =>
-        !Number.isNaN(gain) && (!turns || !known || high - low > 0.02 * Math.abs(frequency)),
-    );
+    const clear = pairs.findIndex((pair) => !Number.isNaN(pair.gain) && !isClear(pair));
     if (found.kind === 'none' && clear < 0) return 'none';
     const scaled = found.kind === 'none' ? -1 : firstScaled(law, pairs);
     const end = Math.min(...[clear, scaled].filter((j) => j >= 0));
@@ -379,8 +385,8 @@ function scaling({ law, bases, pairs, formulas, numAxes }: Identification): stri
     case 'linear': {
       const unit = factorWords(1 / found.factor, found.factorError);
       if (found.factor < 0.5 && !unit)
-        return `none: every frequency is ${short(1 / found.factor)} times that of this base`;
-      return `linear, ${factor}${unit ? `: frequencies × ${unit}` : ''}`;
+        return `none: every frequency${onePosition ? ', or the position,' : ''} is ${short(1 / found.factor)} times that of this base`;
+      return `linear, ${factor}${onePosition ? ', or the position is divided by it' : unit ? `: frequencies × ${unit}` : ''}`;
     }
     case 'llama3':
       return `llama3, ${factor}: wavelengths from ${whole(found.divideFrom)} are divided, those up to ${whole(found.keepUpTo)} kept`;

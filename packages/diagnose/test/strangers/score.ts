@@ -67,7 +67,12 @@ function positionsOf({ positions, axes, batch, seq }: Call): Tensor {
 /** Whether a stranger's kernel gives what was asked for. */
 export const isRight = ({ cause }: Stranger): boolean => cause === 0 || cause === 7;
 
-function markOf(stranger: Stranger, call: Call, { verdict, named }: Diagnosis, judged: readonly Judged[]): Mark {
+function markOf(
+  stranger: Stranger,
+  call: Call,
+  { verdict, named, otherRules }: Diagnosis,
+  judged: readonly Judged[],
+): Mark {
   const truth = stranger.truth(call);
   const { names = [], isName: own, wrong, describes = [] } = truth;
   const untrue = judged.some((one) => one.untrue !== undefined);
@@ -80,6 +85,8 @@ function markOf(stranger: Stranger, call: Call, { verdict, named }: Diagnosis, j
     names.includes(id) ||
     id.split('+').every((one) => names.includes(one));
   const rightName = named.some(({ id }) => isName(id));
+  const isOther = otherRules && (wrong.includes('positions') || wrong.includes('frequencies'));
+  if (verdict === 'known bug' && !rightName && isOther) return untrue ? 'untrue' : 'described';
   if (verdict === 'known bug') return !rightName ? 'wrong name' : untrue ? 'untrue' : 'named';
   if (verdict === 'less precise' && rightName) return untrue ? 'untrue' : 'named';
   if (passed && stranger.expect !== false) return 'passed';

@@ -95,9 +95,9 @@ function ofRows(scene: Scene, words: string | undefined, spoken: string | undefi
   if (words !== undefined) {
     const named = rowsNamed(words, scene);
     const set = new Set(named?.map((at) => headOf(scene, at)));
-    return named
-      ? { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !set.has(headOf(scene, at)) } }
-      : scene;
+    // Rows that are counted only are wrong ones.
+    const isNamed = (at: RowAt): boolean => (named ? set.has(headOf(scene, at)) : !isRightRow(scene, at));
+    return { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isNamed(at) } };
   }
   if (spoken !== 'What the right rows show' || ![spoken, 'This input leaves open'].includes(section)) return scene;
   return { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isRightRow(scene, at) } };
@@ -203,9 +203,17 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
 const unseen = ({ dtype, shown }: Scene): number =>
   64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
 
-/** Whether the kernel's pairs turn by more than a diagnosis may call noise, at some position. */
-const visible = (scene: Scene, rotation: Rotation): boolean[] =>
-  rotation.frequency.map((_f, j) => turns(scene, rotation, j) > unseen(scene));
+/** Whether a row shows that a pair turns: its noise grows with the largest element of the row, and whole turns are none. */
+function isSeen(scene: Scene, { pairs, frequency, position, axisOfPair }: Rotation, j: number): boolean {
+  const [i0, i1] = pairs[j]!.read;
+  return [...rowsOf(scene)].some((at) => {
+    const x = normedInput({ ...scene.call, x: inputRow(scene, at) });
+    const [length, size] = [Math.hypot(x[i0]!, x[i1]!), x.reduce((most, v) => Math.max(most, Math.abs(v)), 0)];
+    const angle = position(scene.call.position(at.batch, at.seq, axisOfPair?.[j] ?? 0), at) * frequency[j]!;
+    const turned = Math.abs(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI)));
+    return turned * length > (unseen(scene) / 4) * (length + size);
+  });
+}
 
 // "What y shows"
 
@@ -226,7 +234,7 @@ const dimensions = needsRotation(([text], scene, rotation) => {
       if (kind === 'rotate') continue;
       if (kind!.startsWith('rotate by less')) {
         const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
-        if (pair >= 0 && turns(scene, rotation, pair) > unseen(scene)) return `dimension ${i} rotates`;
+        if (pair >= 0 && isSeen(scene, rotation, pair)) return `dimension ${i} rotates`;
         continue;
       }
       const fits = (y: number, x: number): boolean => {
@@ -295,9 +303,13 @@ function saidFrequencies(
 }
 
 function scaledBy(scaling: string, f: number, j: number): number {
-  const faster = new RegExp(`^none: every frequency is ${NUMBER} times that of this base$`).exec(scaling);
+  const faster = new RegExp(`^none: every frequency(?:, or the position,)? is ${NUMBER} times that of this base$`).exec(
+    scaling,
+  );
   if (faster) return f * Number(faster[1]);
-  const linear = new RegExp(`^linear, factor ${NUMBER}${BOUND}(?:: frequencies × .*)?$`).exec(scaling);
+  const linear = new RegExp(
+    `^linear, factor ${NUMBER}${BOUND}(?:, or the position is divided by it|: frequencies × .*)?$`,
+  ).exec(scaling);
   if (linear) return f / Number(linear[1]);
   const llama3 = new RegExp(
     `^llama3, factor ${NUMBER}${BOUND}: wavelengths from ${NUMBER} are divided, those up to ${NUMBER} kept`,
@@ -361,22 +373,34 @@ function formulasAre(formulas: readonly string[], scene: Scene, rotation: Rotati
   return why.includes(undefined) ? undefined : why[0];
 }
 
+/** The kernel's position over the one that was given, where all tokens have one. */
+function positionFactor(scene: Scene, rotation: Rotation): number {
+  const [at] = rowsOf(scene);
+  const given = scene.call.position(at!.batch, at!.seq);
+  return rotation.position(given, at!) / given;
+}
+
 const base = needsRotation(([text], scene, rotation) => {
-  const size = rotation.frequency.map(Math.abs);
+  const scaled = scene.shown.get('scaling') ?? 'none';
+  // Pairs are counted from the first that is shown, and one position shows only its product with the frequencies.
+  const [, at] = /^[\w-]+: \((\d+),/.exec(scene.shown.get('pairing') ?? '') ?? [];
+  const first = Math.max(
+    0,
+    rotation.pairs.findIndex(({ read }) => read[0] === Number(at)),
+  );
+  const moved = /or the position/.test(scaled) ? positionFactor(scene, rotation) : 1;
+  const size = rotation.frequency.slice(first).map((f) => Math.abs(f * moved));
   const formulas = /^none of the usual form: frequencies are (.*)$/.exec(text!);
   if (formulas) return formulasAre(formulas[1]!.split(' or '), scene, rotation);
   const rising = new RegExp(`^none of the usual form: each frequency is ${NUMBER} times that of the pair before$`);
   const times = rising.exec(text!)?.[1];
   if (times !== undefined)
     return size.slice(1).every((f, j) => near(f / size[j]!, Number(times), 1e-3)) ? undefined : 'it is not';
-  const none = new RegExp(
-    `^no one base(?: was found)?: frequencies from ${NUMBER} to ${NUMBER} radians a position$`,
-  ).exec(text!);
+  const none = new RegExp(`^no one base was found: frequencies from ${NUMBER} to ${NUMBER} radians a position$`).exec(
+    text!,
+  );
   if (none) {
     const turning = size.filter((f) => f > 0);
-    const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
-    if (loose(rotation) === 0 && steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6)))
-      return 'its frequencies have one base';
     const [high, low] = none.slice(1).map(Number) as [number, number];
     const off = 1.02 + loose(rotation);
     if (high > off * Math.max(...turning) || low < Math.min(...turning) / off)
@@ -384,7 +408,6 @@ const base = needsRotation(([text], scene, rotation) => {
     return undefined;
   }
   if (scene.call.axes > 1 && !/exponents/.test(text!)) return 'not understood';
-  const scaled = scene.shown.get('scaling') ?? 'none';
   // Pairs that are said to be too slow to tell are not spoken of.
   const spoken = Number(
     /^none is seen up to pair (\d+);/.exec(scaled)?.[1] ?? (/^unknown/.test(scaled) ? 1 : Infinity),
@@ -595,6 +618,8 @@ function positionsAre(alternatives: readonly string[], scene: Scene, rotation: R
 }
 
 const positions = needsRotation(([text], scene, rotation) => {
+  if (text === 'unknown: see scaling')
+    return /or the position/.test(scene.shown.get('scaling')!) ? undefined : 'it is not said';
   if (text === 'no rule found') return asGiven(scene, rotation) ? 'they are as given' : undefined;
   return positionsAre(text!.split(' | '), scene, rotation);
 });
@@ -669,6 +694,16 @@ const pairingRow: Check = ([text], scene) => {
   return why.includes(undefined) ? undefined : why[0]; // of several, one is true
 };
 
+/** Whether the rows that are spoken of hold x times a factor. */
+function isTimesX(scene: Scene, times: number, error: number): string | undefined {
+  const { x, y, headDim } = scene.call;
+  const isSo = (at: RowAt): boolean => {
+    const from = headOf(scene, at);
+    return Array.from({ length: headDim }, (_, i) => from + i).every((n) => near(y[n]!, times * x[n]!, error));
+  };
+  return [...rowsOf(scene)].every(isSo) ? undefined : 'it is not';
+}
+
 const REASONS: Form[] = [
   {
     of: /^[Yy] has values that are not finite\.$/,
@@ -683,14 +718,14 @@ const REASONS: Form[] = [
   {
     of: new RegExp(`^y is x times ${NUMBER}: nothing was rotated\\.$`),
     about: 'rows',
-    check: ([times], { call, dtype }) =>
-      call.y.every((v, n) => near(v, Number(times) * call.x[n]!, 4 * UNIT_ROUNDOFF[dtype])) ? undefined : 'it is not',
+    // The factor is said with 7 digits.
+    check: ([times], scene) => isTimesX(scene, Number(times), 4 * UNIT_ROUNDOFF[scene.dtype] + 5e-7),
   },
   ...(['rows', 'positions'] as const).map(
     (about): Form => ({
-      of: /^y is x: nothing was rotated\. The kernel did not run, or x was dumped after it ran in place\.$/,
+      of: /^y is x: nothing was rotated\. The kernel did not run, all angles are 0, or x was dumped after it ran in place\.$/,
       about,
-      check: (_parts, { call }) => (call.y.every((v, n) => v === call.x[n]) ? undefined : 'it is not'),
+      check: (_parts, scene) => isTimesX(scene, 1, 0),
     }),
   ),
   {
@@ -738,15 +773,18 @@ const frequencyWords: Check = ([text], scene) => {
   const { rotation } = scene.truth;
   if (!rotation) return 'this y is no rotation of pairs';
   const asked = scene.asked.frequency;
-  const ratio = (j: number): number => Math.abs(rotation.frequency[j] ?? 0) / asked[j]!;
   for (const part of text!.replace(/\.$/, '').split('; ')) {
+    const byPosition = /^[Tt]he angles? of .* (?:differs?|times)/.test(part)
+      ? Math.abs(positionFactor(scene, rotation))
+      : 1;
+    const ratio = (j: number): number => (Math.abs(rotation.frequency[j] ?? 0) * byPosition) / asked[j]!;
     const times = new RegExp(
-      `^[Tt]he frequency of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
+      `^[Tt]he (?:frequency|angle) of (every pair|pairs? (.*)) is ${NUMBER} times the expected one(?: \\(([^)]*)\\))?$`,
     ).exec(part);
     const differ = new RegExp(
-      `^[Tt]he frequenc(?:ies|y) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
+      `^[Tt]he (?:frequenc(?:ies|y)|angles?) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
-    const still = /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by less than the noise)?$/.exec(part);
+    const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns or less than the noise$/.exec(part);
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
     const moved =
@@ -779,8 +817,7 @@ const frequencyWords: Check = ([text], scene) => {
     } else if (part === 'these positions do not show how many whole turns they made') {
       // an honest gap
     } else if (still) {
-      const seen = visible(scene, rotation);
-      const bad = listed(still[1]!).find((j) => rotation.frequency[j] !== 0 && seen[j]);
+      const bad = listed(still[1]!).find((j) => isSeen(scene, rotation, j));
       if (bad !== undefined) return `pair ${bad} rotates`;
     } else if (more) {
       if (rotation.frequency.filter((f) => f !== 0).length - asked.length < Number(more[1])) return 'not so many';
@@ -805,8 +842,8 @@ const frequencyWords: Check = ([text], scene) => {
   return undefined;
 };
 
-function lawIs(words: string, { call }: Scene, rotation: Rotation): string | undefined {
-  const { spec } = call;
+function lawIs(words: string, scene: Scene, rotation: Rotation): string | undefined {
+  const { spec } = scene.call;
   const size = rotation.frequency.map(Math.abs);
   if (/^(follow no rule with one base|are not those of one base)/.test(words)) {
     const steps = size.slice(1).map((f, j) => Math.log(size[j]! / f));
@@ -816,14 +853,16 @@ function lawIs(words: string, { call }: Scene, rotation: Rotation): string | und
   }
   const { groups } =
     new RegExp(
-      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
+      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling(?<either>, or positions divided,)? by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
     ).exec(words) ?? {};
   if (!groups) return `"${words}" is not understood`;
   const value = Number(groups.own ?? groups.base);
   const over = Number(groups.over ?? spec.frequencyDim ?? spec.rotaryDim ?? spec.headDim);
   const { kind } = groups;
   const factor = Number(groups.factor);
-  const bad = size.findIndex((f, j) => {
+  const moved = groups.either ? positionFactor(scene, rotation) : 1;
+  const bad = size.findIndex((own, j) => {
+    const f = own * moved;
     if (f === 0) return false;
     const plain = value ** ((-2 * j) / over);
     const off = 2e-3 + loose(rotation) + Number(groups.error ?? 0) / 100;
@@ -1071,7 +1110,7 @@ const DIFFERENT: Form[] = [
     check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles of pairs? [\d, -]+ are not|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
@@ -1111,6 +1150,7 @@ const DIFFERENT: Form[] = [
       return asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation);
     }),
   },
+  { of: /^It rotates by .*, or every frequency is .* times the expected one;/, about: 'frequencies', check: fine },
   {
     of: /^All tokens rotate alike, as if at position (-?\d+) by the expected frequencies; expected is the position as given\.$/,
     about: 'positions',
@@ -1211,7 +1251,7 @@ const HEADLINES: Form[] = [
     },
   },
   {
-    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|TWO KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
+    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|(?:TWO|THREE|FOUR) KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
     check: fine,
   }, // judged as a name
   {
@@ -1236,7 +1276,9 @@ const BUGS: Form[] = [
   { of: /^[a-z0-9-]+: .*\.$/, check: fine },
   {
     of: /^([\w.]+=\S+): .*\.$/,
-    check: ([id], { call, truth }) => (isParameter(id!, call, truth) ? undefined : 'it does not use this'),
+    // One of several is true.
+    check: ([id], { call, truth, section }) =>
+      section === 'Known bugs' || isParameter(id!, call, truth) ? undefined : 'it does not use this',
   },
   { of: /^ {2}cause [A-Z], [a-z, ]*$/, check: fine },
   { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
@@ -1535,7 +1577,8 @@ const wrongRows: Check = ([where, holds], scene) => {
   const { call, truth, stranger } = scene;
   const words = holds!;
   const bug = /^what the known bug (.*) gives$/.exec(words)?.[1];
-  if (bug) return bug.split(' or ').some((id) => truth.names?.includes(id)) ? undefined : `${bug} is not its name`;
+  const isName = (id: string): boolean => truth.names?.includes(id) || truth.isName?.(id) || false;
+  if (bug) return bug.split(' or ').some(isName) ? undefined : `${bug} is not its name`;
   const values = heldValues(words, scene);
   if (typeof values === 'string') return values;
   const look = HOLDS.find(([of]) => of.test(words));
