@@ -450,11 +450,17 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--from-cycle <n>', 'where the drawing starts')
     .option('--to-cycle <n>', 'where it ends')
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
+    .option(
+      '--emit <language>',
+      'ascendc: write the kernel as AscendC for this one call, with the code that launches it',
+    )
+    .option('-o, --out <file>', 'emit: the .cpp to write; replaced if it exists')
     .option(...JSON_OBJECT)
     .action(
       ending(async (options) => {
         const { aicoreKernel, isOneKernel } = await import('./aicore-kernel.js');
-        return isOneKernel(options.kernel) ? aicoreKernel(options) : (await import('./aicore.js')).aicore(options);
+        const one = isOneKernel(options.kernel) || options.emit !== undefined;
+        return one ? aicoreKernel(options) : (await import('./aicore.js')).aicore(options);
       }),
     );
 
