@@ -374,7 +374,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
     .argument(
       '[language]',
-      'c, cuda, ggml, aclnn, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
+      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
     )
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')
