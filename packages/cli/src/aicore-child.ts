@@ -3,7 +3,7 @@ import { dirname, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { createContext, type Module, SourceTextModule, SyntheticModule } from 'node:vm';
 import * as ascend from '@ropewalk/ascend';
-import { readKernel } from '@ropewalk/ascend/internal';
+import { emitAscendc, readKernel } from '@ropewalk/ascend/internal';
 import { RopewalkError } from 'ropewalk';
 import { type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines.js';
 
@@ -92,6 +92,15 @@ function inWords(error: unknown): string {
   return `${file.given}${place}: ${error instanceof RopewalkError ? '' : `${name}: `}${message}`;
 }
 
+/** The source of a kernel, or why there is none. */
+function emitted(emit: () => string): { source: string } | { noSource: string } {
+  try {
+    return { source: emit() };
+  } catch (error) {
+    return { noSource: inWords(error) };
+  }
+}
+
 async function main(): Promise<void> {
   say({ kind: 'begun' });
   const own = moduleOf(file.path, file.source);
@@ -101,7 +110,7 @@ async function main(): Promise<void> {
   const kernel = readKernel(given);
   const { name, operator, dtypes } = kernel;
   say({ kind: 'declared', declared: { name, operator, dtypes } });
-  const { call, how } = await hear('run');
+  const { call, how, emit } = await hear('run');
   say({ kind: 'begun' });
   let started = false;
   const watched: ascend.KernelDeclaration = {
@@ -113,7 +122,8 @@ async function main(): Promise<void> {
   };
   const onBlock = (done: number, total: number): void => say({ kind: 'block', done, total });
   try {
-    say({ kind: 'measured', measured: ascend.measureKernel(watched, call, { ...how, onBlock }) });
+    const measured = ascend.measureKernel(watched, call, { ...how, onBlock });
+    say({ kind: 'measured', measured, ...(emit && emitted(() => emitAscendc(kernel, call, how))) });
   } catch (error) {
     const refused = error instanceof RopewalkError && !started;
     say({

@@ -3,12 +3,20 @@
  * operators than rope that come with the model run here too. @module
  */
 import { resolve } from 'node:path';
-import { type KernelDeclaration, type MeasuredKernel, measureKernel, type OperatorCall } from '@ropewalk/ascend';
-import { KERNELS } from '@ropewalk/ascend/internal';
-import { readFileBytes } from '@ropewalk/formats/internal/node';
+import {
+  type KernelDeclaration,
+  type MeasuredKernel,
+  type MeasureOptions,
+  measureKernel,
+  type OperatorCall,
+} from '@ropewalk/ascend';
+import { emitAscendc, KERNELS } from '@ropewalk/ascend/internal';
+import { readFileBytes, writeOutput } from '@ropewalk/formats/internal/node';
+import { RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { readName } from 'ropewalk/internal';
 import { type AicoreOptions, describeRun, drawRun, readCall, readMachine, readRange, runToJson } from './aicore.js';
+import type { RanKernel } from './aicore-lines.js';
 import { KernelProcess, MAX_FILE } from './aicore-process.js';
 import { untilInterrupted } from './interrupt.js';
 import { Flags } from './options.js';
@@ -36,13 +44,18 @@ export async function aicoreKernel(options: AicoreOptions): Promise<number> {
 
 async function runOne(options: AicoreOptions, signal: AbortSignal): Promise<number> {
   const flags = new Flags(options);
-  const kernel = options.kernel!;
+  const emit = flags.word('emit', ['ascendc']) !== undefined;
+  if (!emit) flags.refuseAny(['out'], 'it needs --emit ascendc.');
+  else if (options.out === undefined) fail('FORMAT', '--emit', 'it needs -o FILE.cpp, where the source is written.');
+  const { kernel = 'all' } = options;
   const drawn = options.svg !== undefined || options.trace !== undefined;
   flags.refuseAny(['search', 'calibration', 'tableDtype'], 'it does not go with this --kernel. Leave it out.');
   const machine = readMachine(flags);
   const range = readRange(flags);
   const timeout = flags.positive('timeout', MAX_TIMEOUT_S) ?? DEFAULT_TIMEOUT_S;
   const shipped = KERNELS[kernel];
+  if (!shipped && !isOneKernel(kernel))
+    refuse('UNSUPPORTED', '--kernel', `one of ${Object.keys(KERNELS).join(', ')}, or a file such as my.mjs`, kernel);
   if (shipped) flags.refuseAny(['timeout'], 'it needs --kernel FILE.');
   const own = shipped
     ? undefined
@@ -51,13 +64,13 @@ async function runOne(options: AicoreOptions, signal: AbortSignal): Promise<numb
   signal.addEventListener('abort', () => own?.end());
   let call: OperatorCall;
   let declared: Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>;
-  let ran: MeasuredKernel | string;
+  let ran: RanKernel | string;
   try {
     declared = shipped ?? (await own!.load());
     call = await readOperatorCall(flags, options, declared);
     const onBlock = (done: number, total: number): void => bar.to(done / total);
     const how = { ...machine, record: drawn, onBlock };
-    ran = shipped ? measureKernel(shipped, call, how) : await own!.run(call, how);
+    ran = shipped ? runShipped(shipped, call, how, emit) : await own!.run(call, how, emit);
   } catch (error) {
     signal.throwIfAborted();
     throw error;
@@ -75,28 +88,43 @@ async function runOne(options: AicoreOptions, signal: AbortSignal): Promise<numb
     });
     return EXIT.failed;
   }
-  const result = ran;
-  if (own) checkResult(kernel, result);
-  const good = result.right === result.rows && result.run.findings.length === 0;
+  const { measured: result, source, noSource } = ran;
+  if (own) checkResult(kernel, ran);
+  const good = result.right === result.rows && result.run.findings.length === 0 && noSource === undefined;
   const files = drawn ? drawRun(result.run, range, options) : [];
+  if (source !== undefined) writeOutput(options.out!, source, '--out');
   const { chip: named, clockGHz } = result.run;
   const { dtype, shape } = call;
   printResult(options.json, {
-    json: () => ({ operator, dtype, shape, kernels: [runToJson(result)] }),
+    json: () => ({ operator, dtype, shape, kernels: [runToJson(result)], noSource }),
     lines: () => [
       `${operator} [${shape.join(', ')}] ${dtype}, on a model of an Ascend ${named} at ${clockGHz} GHz`,
       '',
       ...describeRun(name, result),
       `  verdict       ${verdictOf(result)}`,
       ...files.flatMap((file) => ['', `Timeline: ${file}`]),
+      ...(source === undefined ? [] : ['', `AscendC, not compiled with CANN: ${options.out}`]),
+      ...(noSource === undefined ? [] : ['', `No AscendC: ${noSource}`]),
     ],
   });
   return good ? EXIT.ok : EXIT.failed;
 }
 
-/** Reads the report as untrusted text: a kernel may have escaped and written it. @throws {RopewalkError} FORMAT */
-function checkResult(kernel: string, result: MeasuredKernel): void {
+function runShipped(kernel: KernelDeclaration, call: OperatorCall, how: MeasureOptions, emit: boolean): RanKernel {
+  const measured = measureKernel(kernel, call, how);
+  if (!emit) return { measured };
   try {
+    return { measured, source: emitAscendc(kernel, call, how) };
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    return { measured, noSource: error.message };
+  }
+}
+
+/** Reads the report as untrusted text: a kernel may have escaped and written it. @throws {RopewalkError} FORMAT */
+function checkResult(kernel: string, { measured: result, source = '', noSource = '' }: RanKernel): void {
+  try {
+    if (typeof source !== 'string' || typeof noSource !== 'string') throw new TypeError();
     describeRun('', result);
     runToJson(result);
     verdictOf(result);

@@ -5,13 +5,20 @@ import type { RopewalkError } from 'ropewalk';
 /** The description of a kernel before it runs. */
 export type Declared = Pick<KernelDeclaration, 'name' | 'operator' | 'dtypes'>;
 
+/** The report of a kernel, and its AscendC source if it was asked for, or why there is none. */
+export interface RanKernel {
+  readonly measured: MeasuredKernel;
+  readonly source?: string;
+  readonly noSource?: string;
+}
+
 /** The messages to the process, each one line of JSON. */
 export type ToKernel =
   | { readonly kind: 'load'; readonly given: string; readonly path: string; readonly source: string }
   /** The file that the process asked for, or the reason why it does not get it. */
   | { readonly kind: 'file'; readonly path: string; readonly source: string }
   | { readonly kind: 'noFile'; readonly message: string }
-  | { readonly kind: 'run'; readonly call: OperatorCall; readonly how: MeasureOptions };
+  | { readonly kind: 'run'; readonly call: OperatorCall; readonly how: MeasureOptions; readonly emit: boolean };
 
 /** The messages of the process, each one line of JSON. */
 export type FromKernel =
@@ -22,7 +29,7 @@ export type FromKernel =
   | { readonly kind: 'declared'; readonly declared: Declared }
   | { readonly kind: 'log'; readonly text: string }
   | { readonly kind: 'block'; readonly done: number; readonly total: number }
-  | { readonly kind: 'measured'; readonly measured: MeasuredKernel }
+  | ({ readonly kind: 'measured' } & RanKernel)
   /** `code` is set when ropewalk refused something before the kernel ran; `syntax` names a file with a syntax error. */
   | {
       readonly kind: 'failed';

@@ -11,11 +11,11 @@ import { createRequire } from 'node:module';
 import { dirname, join, resolve, sep } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import type { MeasuredKernel, MeasureOptions, OperatorCall } from '@ropewalk/ascend';
+import type { MeasureOptions, OperatorCall } from '@ropewalk/ascend';
 import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import { type Declared, type FromKernel, fromLine, type ToKernel, toLine } from './aicore-lines.js';
+import { type Declared, type FromKernel, fromLine, type RanKernel, type ToKernel, toLine } from './aicore-lines.js';
 
 /** The limit of the process's heap, in MiB. */
 const HEAP_MB = 2048;
@@ -62,11 +62,11 @@ export class KernelProcess {
     return fail('FORMAT', '--kernel', typeof said === 'string' ? said : this.#why(said));
   }
 
-  /** Runs the kernel. @returns what was measured, or why there is nothing */
-  async run(call: OperatorCall, { onBlock, ...how }: MeasureOptions): Promise<MeasuredKernel | string> {
-    const said = await this.#ask({ kind: 'run', call, how }, 'the kernel', onBlock);
+  /** Runs the kernel, and emits its source if that is asked for. @returns its report, or why there is nothing */
+  async run(call: OperatorCall, { onBlock, ...how }: MeasureOptions, emit: boolean): Promise<RanKernel | string> {
+    const said = await this.#ask({ kind: 'run', call, how, emit }, 'the kernel', onBlock);
     if (typeof said === 'string') return said;
-    if (said.kind === 'measured') return said.measured;
+    if (said.kind === 'measured') return said;
     if (said.kind === 'failed' && said.code !== undefined) throw new RopewalkError(said.code, this.#why(said));
     return this.#why(said);
   }

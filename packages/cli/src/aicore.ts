@@ -29,7 +29,7 @@ import { counted, EXIT, openPercentBar, openPrinter, printResult } from './outpu
 
 export type AicoreOptions = Texts<'shape' | 'dtype' | 'pairing' | 'kernel' | 'chip' | 'base' | 'rotaryDim'> &
   Texts<'tableLen' | 'tableDtype' | 'svg' | 'trace' | 'fromCycle' | 'toCycle'> &
-  Texts<'cores' | 'blocks' | 'tile' | 'buffers' | 'rope' | 'eps' | 'timeout'> &
+  Texts<'cores' | 'blocks' | 'tile' | 'buffers' | 'rope' | 'eps' | 'timeout' | 'emit' | 'out'> &
   Switches<'batchPositions' | 'search' | 'calibration' | 'json'>;
 
 /** The kernels of `--kernel all`. */
@@ -54,6 +54,7 @@ export async function aicore(options: AicoreOptions): Promise<number> {
     return printCalibration(options.json);
   }
   flags.refuseAny(OF_ONE, 'it needs --kernel FILE.');
+  flags.refuseAny(['out'], 'it needs --emit ascendc.');
   const call = readCall(flags, options);
   const kernel = readKernelName(options.kernel ?? 'all');
   const names = kernel === 'all' ? KERNELS : [kernel];

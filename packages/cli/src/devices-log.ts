@@ -1,7 +1,7 @@
 /** `ropewalk devices NAME --log`: a log of test-backend-ops on one's own device, judged line by line. @module */
 import { type DeviceProfile, ropeOnDevice } from '@ropewalk/devices';
-import { parseRopeLabel, type RopeCaseParams, ropeCase, ropePlanOfCase } from '@ropewalk/oracle';
-import { alteredNmse, type LoggedCase, type LogVerdict, parseTestLog } from '@ropewalk/oracle/internal';
+import { parseRopeLabel, type RopeCaseParams, type ropeCase, ropePlanOfCase } from '@ropewalk/oracle';
+import { alteredNmse, type LoggedCase, type LogVerdict, nmseOfRopeCase, parseTestLog } from '@ropewalk/oracle/internal';
 import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { asPublished, findCase, readLines } from './case-lines.js';
@@ -83,12 +83,13 @@ export async function devicesLog(device: DeviceProfile, log: string, json?: bool
     );
   const backend = device.open ? await device.open() : undefined;
   const all = builtInCases();
+  const mistakes = await openMistakes();
   const judged: JudgedLine[] = [];
   const unread: { line: number; text: string; why: string }[] = [];
   try {
     for (const logged of mine) {
       try {
-        judged.push(await judgeLine(logged, device, backend, all));
+        judged.push(await judgeLine(logged, device, backend, mistakes, all));
       } catch (error) {
         if (!(error instanceof RopewalkError)) throw error;
         unread.push({ line: logged.line, text: logged.label, why: error.message });
@@ -129,6 +130,7 @@ async function judgeLine(
   logged: LoggedCase,
   device: DeviceProfile,
   backend: Opened | undefined,
+  mistakes: Mistakes,
   all: ReturnType<typeof builtInCases>,
 ): Promise<JudgedLine> {
   const one = asPublished(findCase(logged.label, all, '--log'), device);
@@ -139,7 +141,7 @@ async function judgeLine(
   };
   const expected = backend ? await expectedByRun(one.one, backend, device) : expectedByRules(params, device);
   if (logged.verdict === 'not_supported') return { logged, expected, known: [], fits: [] };
-  const known = await knownMistakes(params);
+  const known = await knownMistakes(params, mistakes);
   const { nmse, limit = 1e-7 } = logged;
   const gives = ({ least, most }: Fit): boolean => most > limit && nmse! >= least / SLACK && nmse! <= most * SLACK;
   const fits = nmse === undefined ? [] : known.filter(gives);
@@ -184,8 +186,8 @@ function expectedByRules(params: RopeCaseParams, device: DeviceProfile): Expecte
 }
 
 /** Computes what each mistake does to a case. Heads and batches change no NMSE, so that one of each is enough. */
-async function knownMistakes(params: RopeCaseParams): Promise<Fit[]> {
-  const [ne0, , tokens] = params.ne_a;
+async function knownMistakes(params: RopeCaseParams, mistakes: Mistakes): Promise<Fit[]> {
+  const [ne0, , tokens, batches] = params.ne_a;
   const small: RopeCaseParams = { ...params, ne_a: [ne0, 1, Math.min(tokens, 8), 1], inplace: 0 };
   if (params.pos && tokens > 8) return [];
   const found = new Map<string, { change: string; values: number[] }>();
@@ -196,8 +198,11 @@ async function knownMistakes(params: RopeCaseParams): Promise<Fit[]> {
   };
   for (let seed = 1; seed <= DRAWS; seed++) {
     for (const { name, change, nmse } of alteredNmse({ ...small, seed })) add(name, change, nmse);
-    for (const { cause, change, nmse } of await mistakesOfCann({ ...small, seed })) add(cause, change, nmse);
+    for (const { cause, change, nmse } of await mistakesOfCann({ ...small, seed }, mistakes)) add(cause, change, nmse);
   }
+  // Zeros have all of the later batches' share of the output's squares.
+  if (batches > 1)
+    add('only batch 0 is written', 'Launch blocks for every batch, and add its strides.', 1 - 1 / batches);
   return [...found].map(([cause, { change, values }]) => ({
     cause,
     change,
@@ -206,20 +211,28 @@ async function knownMistakes(params: RopeCaseParams): Promise<Fit[]> {
   }));
 }
 
-async function mistakesOfCann(params: RopeCaseParams): Promise<{ cause: string; change: string; nmse: number }[]> {
+type Mistakes = readonly (readonly [name: keyof typeof OF_CANN, device: Opened])[];
+
+/** Opens a device for each mistake, which has that one alone. */
+async function openMistakes(): Promise<Mistakes> {
   const { CANN_2024_DEVIATIONS, openCann2024 } = await import('@ropewalk/devices');
   const names = Object.keys(OF_CANN) as (keyof typeof OF_CANN)[];
-  // A view is no mistake of these.
-  const one = ropeCase('log', { ...params, v: 0 });
+  return Promise.all(
+    names.map(async (name) => {
+      const mended = CANN_2024_DEVIATIONS.filter((other) => other !== name);
+      return [name, await openCann2024({ mended })] as const;
+    }),
+  );
+}
+
+async function mistakesOfCann(params: RopeCaseParams, mistakes: Mistakes) {
   const found = [];
-  for (const name of names) {
+  for (const [name, device] of mistakes) {
     const { applies, ...words } = OF_CANN[name];
     if (!applies(params)) continue;
-    const device = await openCann2024({ mended: CANN_2024_DEVIATIONS.filter((other) => other !== name) });
-    const verdict = await one.run(device);
-    const said = verdict.status === 'fail' ? verdict.detail : verdict.status === 'ok' ? verdict.measure : '';
-    const nmse = /NMSE (?:= )?([0-9.e+-]+)/.exec(said)?.[1];
-    if (nmse !== undefined) found.push({ ...words, nmse: Number(nmse) });
+    // A view is no mistake of these.
+    const nmse = await nmseOfRopeCase({ ...params, v: 0 }, device);
+    if (nmse !== undefined) found.push({ ...words, nmse });
   }
   return found;
 }

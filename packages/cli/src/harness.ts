@@ -58,6 +58,16 @@ const LANGUAGES = {
     options: '--arithmetic native',
     untried: 'Not compiled by us with CANN: our tests compile it with stub headers and run it with stub operators.',
   },
+  ascendc: {
+    file: 'rope_ascendc.cpp',
+    what: "C++ with CANN's ACL, for an AscendC kernel behind rope_kernel_launch, in a library of its own",
+    build:
+      'c++ -std=c++17 -O2 FILE -o BASE -I $ASCEND_HOME_PATH/include -L $ASCEND_HOME_PATH/lib64 -lascendcl -L . -lrope_kernel -Wl,-rpath,.',
+    run: './BASE 0',
+    options: '--arithmetic native',
+    untried:
+      'Not compiled by us with CANN: our tests compile it with stub headers and run it with kernels on the host.',
+  },
   infiniop: {
     file: 'rope_infiniop.cpp',
     what: "C++ with InfiniCore's infiniopRoPE, on any device",

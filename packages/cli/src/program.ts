@@ -399,7 +399,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
     .argument(
       '[language]',
-      'c, cuda, ggml, aclnn, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
+      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
     )
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')
@@ -475,11 +475,17 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--from-cycle <n>', 'where the drawing starts')
     .option('--to-cycle <n>', 'where it ends')
     .option('--trace <file>', 'write all of block 0 for Perfetto or chrome://tracing')
+    .option(
+      '--emit <language>',
+      'ascendc: write the kernel as AscendC for this one call, with the code that launches it',
+    )
+    .option('-o, --out <file>', 'emit: the .cpp to write; replaced if it exists')
     .option(...JSON_OBJECT)
     .action(
       ending(async (options) => {
         const { aicoreKernel, isOneKernel } = await import('./aicore-kernel.js');
-        return isOneKernel(options.kernel) ? aicoreKernel(options) : (await import('./aicore.js')).aicore(options);
+        const one = isOneKernel(options.kernel) || options.emit !== undefined;
+        return one ? aicoreKernel(options) : (await import('./aicore.js')).aicore(options);
       }),
     );
 

@@ -40,6 +40,34 @@ describe('the page', () => {
     assert.equal(shown(stdout), outputs[0]);
   });
 
+  test('AscendC out of it, or the reason why not', async () => {
+    const emitted = await run(add, '--shape', '64,1024', '--emit', 'ascendc', '-o', 'add.cpp');
+    assert.equal(emitted.status, 0, emitted.stderr);
+    assert.match(emitted.stdout, /\n\nAscendC, not compiled with CANN: add\.cpp\n$/);
+    const source = readFileSync(join(folder, 'add.cpp'), 'utf8');
+    assert.match(source, /^\/\/ Not compiled by us with CANN\. /);
+    assert.ok(source.includes(/```cpp\n(.*?)```/s.exec(page)![1]!), source);
+    const scalar = changed([
+      'zs, xs, ys, count);',
+      "zs, xs, ys, count);\n c.Adds('odd', zs, zs, xs.GetValue('x', 0) * 2, 8);",
+    ]);
+    const refused = await run(scalar, '--shape', '64,1024', '--emit', 'ascendc', '-o', 'odd.cpp');
+    assert.equal(refused.status, 1);
+    assert.match(refused.stdout, /\n\nNo AscendC: my\.mjs: aicore: emit: odd: its scalar is no sum .*\n$/);
+    assert.equal(existsSync(join(folder, 'odd.cpp')), false);
+    for (const [args, message] of [
+      [['--emit', 'ascendc'], /--emit: it needs -o FILE\.cpp/],
+      [['-o', 'x.cpp'], /-o: it needs --emit ascendc/],
+      [['--emit', 'cuda', '-o', 'x.cpp'], /--emit: expected ascendc/],
+    ] as const) {
+      const { status, stderr } = await run(add, ...args);
+      assert.equal(status, 2);
+      assert.match(stderr, message);
+    }
+    const none = await ropewalkIn(folder, 'aicore', '--emit', 'ascendc', '-o', 'x.cpp');
+    assert.match(none.stderr, /--kernel: expected one of baseline, .* or a file such as my\.mjs, got "?all/);
+  });
+
   test('an over-read', async () => {
     const { status, stdout } = await run(changed(['Math.min(TILE, end - at)', 'TILE']), '--shape', '10,1000');
     assert.equal(status, 1);

@@ -280,6 +280,12 @@ describe('devices', () => {
     assert.match(stdout, /27 OK, 2 FAIL, 16 not supported/);
     const failed = [...stdout.matchAll(/vector=infiniop\/(\w+),.*\[RoPE\]/g)].map(([, id]) => id);
     assert.deepEqual(failed, ['u7_f32_j', 'pos2d_f32_j']);
+    const line = (batches: number): string =>
+      `ROPE(type=f32,ne_a=[128,2,4,${batches}],n_dims=128,mode=0,n_ctx=512,fs=1.000000,ef=0.000000,af=1.000000,ff=0,v=0,inplace=0)`;
+    const log = `  ${line(3)}: [ROPE] NMSE = 0.668100000 > 0.000000100 FAIL\n  ${line(1)}: OK`;
+    const judged = await ropewalkIn(ROOT, 'devices', 'infiniop-ascend-2025', '--log', log);
+    assert.equal(judged.status, 0, judged.stdout);
+    assert.match(judged.stdout, /; explained: only batch 0 is written gives 6\.7e-1$/m);
   });
 
   test('another name is refused', async () => {

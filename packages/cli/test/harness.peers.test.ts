@@ -179,6 +179,44 @@ describe('with a device that is not here', () => {
       );
   });
 
+  test('ascendc: kernels on the host, and one that aicore wrote', { skip: cxx }, async () => {
+    await ropewalk('harness', 'ascendc', '-o', 'rope_ascendc.cpp');
+    assert.match(readFileSync(join(folder, 'rope_ascendc.cpp'), 'utf8'), /^\/\/ Not compiled by us with CANN: /);
+    const includes = ['-I', join(STUBS, 'ascendc'), '-I', join(STUBS, 'aclnn')];
+    const flags = [...CXX_FLAGS, ...includes, 'rope_ascendc.cpp'];
+    const reasons = [
+      noCache,
+      "AscendC's vectors are f32, f16 or bf16",
+      "the kernel has other pairs: the program's argument half:0 or 0 says which",
+      'rope_kernel_launch refuses these arguments: status 10',
+    ];
+    const kernel = join(STUBS, 'ascendc', 'rope_kernel.cpp');
+    run('c++', ...flags, kernel, '-o', 'rope_ascendc');
+    assertRopes(await verified('./rope_ascendc 0', '--arithmetic', 'native'), ...reasons);
+    // A source for [6, 2, 64] f32, which are each batch's sizes in this case, with its launch as a loop over blocks.
+    await ropewalk(
+      'aicore',
+      '--kernel',
+      'fast',
+      '--shape',
+      '6,2,64',
+      '--dtype',
+      'f32',
+      '--emit',
+      'ascendc',
+      '-o',
+      'k.cpp',
+    );
+    const source = readFileSync(join(folder, 'k.cpp'), 'utf8');
+    const loop = '(void)stream; for (stubBlock = 0; stubBlock < $2; stubBlock++) $1(';
+    writeFileSync(join(folder, 'k.cpp'), source.replace(/(\w+)<<<(\d+), nullptr, stream>>>\(/, loop));
+    run('c++', ...flags, 'k.cpp', '-o', 'rope_ascendc');
+    const one = await verified('./rope_ascendc 0', '--arithmetic', 'native', '--case', 'gpt-j');
+    assert.match(one, /1\/1 cases passed/);
+    run('c++', ...flags, '-DHALVES', kernel, '-o', 'rope_ascendc');
+    assertRopes(await verified('./rope_ascendc half:0', '--arithmetic', 'native'), ...reasons);
+  });
+
   test('infiniop: by a stub of InfiniCore', { skip: cxx }, async () => {
     await ropewalk('harness', 'infiniop', '-o', 'rope_infiniop.cpp');
     run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'infiniop'), 'rope_infiniop.cpp', '-o', 'rope_infiniop');

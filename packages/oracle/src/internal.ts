@@ -14,7 +14,7 @@ export { answer, writeCase } from './golden/write.js';
 export { asFormatError, hostTensor, viewOf } from './host.js';
 export { formatLabel, forwardOrBack, parseLabel } from './label.js';
 export type { MutantScore } from './mutants/score.js';
-export { drawRopeCase } from './rope-case.js';
+export { drawRopeCase, nmseOfRopeCase } from './rope-case.js';
 export type { Counts } from './runner.js';
 export { type LoggedCase, type LogVerdict, parseTestLog, type TestLog } from './test-log.js';
 export { rotationErrorBound } from './tolerance.js';

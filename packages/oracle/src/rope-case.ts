@@ -21,7 +21,7 @@ import {
 } from 'ropewalk/internal';
 import { type GgmlRopeParams, ropeByFormula } from './ggml-formula.js';
 import { hostTensor } from './host.js';
-import { judgeNmse } from './judge.js';
+import { judgeNmse, nmse } from './judge.js';
 import { formatLabel, forwardOrBack, type ParsedLabel, parseLabel } from './label.js';
 import { type CaseVerdict, type ConformanceCase, declined } from './runner.js';
 import { ropeNmseLimit } from './tolerance.js';
@@ -259,6 +259,20 @@ export function drawRopeCase(params: RopeCaseParams): DrawnRope {
 }
 
 async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<CaseVerdict> {
+  const ran = await outputOf(params, runner);
+  if ('status' in ran) return ran;
+  const { got, want, type } = ran;
+  return judgeNmse('ROPE', got, want, ropeNmseLimit(type), type);
+}
+
+/** Measures the NMSE of a case on a backend; undefined where the backend does not take it. */
+export async function nmseOfRopeCase(params: RopeCaseParams, runner: Runner): Promise<number | undefined> {
+  const ran = await outputOf(params, runner);
+  return 'status' in ran ? undefined : nmse(ran.got, ran.want, ran.type);
+}
+
+/** Runs a case. Returns its output beside the formula's, or the verdict where the backend does not take it. */
+async function outputOf(params: RopeCaseParams, runner: Runner) {
   const { type, inplace } = checkParams(params);
   const { x, pos, factors, formula, plan } = drawRopeCase(params);
   const values = await x.readNumbers();
@@ -267,7 +281,7 @@ async function runRopeCase(params: RopeCaseParams, runner: Runner): Promise<Case
   const verdict = declined(runner, call);
   if (verdict) return verdict;
   const want = ropeByFormula(formula, values, pos, factors);
-  return judgeNmse('ROPE', await out.readNumbers(), want, ropeNmseLimit(type), type);
+  return { got: await out.readNumbers(), want, type };
 }
 
 /**
