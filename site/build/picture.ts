@@ -75,7 +75,7 @@ class Canvas {
       Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'),
       chunk('IHDR', header),
       chunk('PLTE', Uint8Array.from(palette, Math.round)),
-      chunk('IDAT', deflateSync(rows, { level: 9 })),
+      chunk('IDAT', deflateSync(rows)),
       chunk('IEND', new Uint8Array()),
     ]);
   }
