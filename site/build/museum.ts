@@ -14,6 +14,7 @@ import {
 import { goldenRopeSuite, mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
 import type { Plugin } from 'vite';
+import { FIRST_BUG, MODEL_FILES, MODEL_ROPE, PROMPT, written } from '../src/shared/broken-model.js';
 import { escaped, type Page } from './page-list.js';
 import { type Dial, HEIGHT, pictureOf, WIDTH } from './picture.js';
 
@@ -149,7 +150,6 @@ function traced(right: RopeSteps, wrong: RopeSteps, read: ReadHeads, place: Plac
   return [...rows, [name, values(read.right!), values(y)]];
 }
 
-const MARLINE_ROPE = { headDim: 32, pairing: 'half', base: 10000 } as const;
 /** The queries that the bundled model rotates: of a prompt, and of a token after it. */
 const MARLINE: readonly Observation[] = [8, 1].map((tokens) => {
   const x = tensorFrom(new Float32Array(tokens * 6 * 32), { shape: [tokens, 6, 32] });
@@ -222,7 +222,7 @@ async function exhibitOf(mutant: Mutant): Promise<Exhibit> {
     tracedAt: first ? positionOf(read, first.batch, first.seq) : '',
     fails,
     breaksMarline: MARLINE.some(
-      (input) => stepsOf(mutant, { expected: { spec: MARLINE_ROPE } }, input).wrong !== undefined,
+      (input) => stepsOf(mutant, { expected: { spec: MODEL_ROPE } }, input).wrong !== undefined,
     ),
     ...drawn(read, excess),
   };
@@ -398,10 +398,36 @@ export async function museumPages(): Promise<{ readonly list: string; readonly p
   return { list: listOf(all), pages: all.map((exhibit) => pageOf(exhibit, code)) };
 }
 
-/** Serves and builds the pictures. */
+const BROKEN = 'virtual:broken';
+
+/** Lists the bugs that can go wrong in the bundled model, and lets it write with the first of them and without. */
+async function brokenModule(): Promise<string> {
+  const folder = join(import.meta.dirname, '../../models/marline');
+  const files = new Map(MODEL_FILES.map((name) => [name as string, new Uint8Array(readFileSync(join(folder, name)))]));
+  const write = async (bug?: string): Promise<string> => {
+    let all = '';
+    for await (const text of written(files, bug)) all += text;
+    return all;
+  };
+  const bugs = (await exhibits()).filter(({ breaksMarline }) => breaksMarline);
+  const found = {
+    BUGS: bugs.map(({ mutant }) => [mutant.id, mutant.does]),
+    PROMPT,
+    FIRST_BUG,
+    RIGHT: await write(),
+    WRONG: await write(FIRST_BUG),
+  };
+  return Object.entries(found)
+    .map(([name, value]) => `export const ${name} = ${JSON.stringify(value)};`)
+    .join('\n');
+}
+
+/** Serves and builds the pictures, and provides `virtual:broken`. */
 export function museumPictures(): Plugin {
   return {
     name: 'ropewalk:museum',
+    resolveId: (id) => (id === BROKEN ? `\0${BROKEN}` : undefined),
+    load: (id) => (id === `\0${BROKEN}` ? brokenModule() : undefined),
     configureServer: (server) => {
       server.middlewares.use('/data/museum', async (request, response, next) => {
         const one = (await exhibits()).find(({ mutant }) => request.url?.startsWith(`/${mutant.id}.png`));
