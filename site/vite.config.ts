@@ -2,6 +2,7 @@ import { defineConfig } from 'vite';
 import { dataFiles } from './build/data.js';
 import { docsData, examples } from './build/docs.js';
 import { figures } from './build/figures.js';
+import { museumPictures } from './build/museum.js';
 import { offline } from './build/offline.js';
 import { pages } from './build/pages.js';
 
@@ -9,7 +10,7 @@ export default defineConfig({
   root: import.meta.dirname,
   base: './', // the site works under any path
   appType: 'mpa',
-  plugins: [pages(), dataFiles(), docsData(), figures(), offline()],
+  plugins: [pages(), dataFiles(), docsData(), museumPictures(), figures(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   worker: { format: 'es', plugins: () => [examples()] },
   build: {

@@ -14,15 +14,21 @@ export interface Page {
   readonly entry: string;
   /** The HTML in <main> before scripts run. */
   readonly content?: string;
+  /** The picture of link previews, below the site's root. */
+  readonly image?: string;
 }
 
+/** Escapes a text for HTML. */
+export const escaped = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
+
 /** Describes a page with its own folder in site/src, whose entry has the same name. */
-const page = (path: string, nav: string, title: string, description: string): Page => ({
+const page = (path: string, nav: string, title: string, description: string, ending = 'tsx'): Page => ({
   path,
   nav,
   title,
   description,
-  entry: `src/${path}/${path}.tsx`,
+  entry: `src/${path}/${path}.${ending}`,
 });
 
 export const PAGES: readonly Page[] = [
@@ -51,6 +57,7 @@ export const PAGES: readonly Page[] = [
     'Museum',
     'The museum of wrong kernels',
     'Every known bug of RoPE kernels as a picture, with its threads.',
+    'ts',
   ),
   page(
     'write',

@@ -1,10 +1,11 @@
-/** Makes the HTML of every page from one template. The page's entry draws the content. @module */
+/** Makes the HTML of every page from one template. A page's entry draws what is not drawn here. @module */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Plugin } from 'vite';
 import { DOCS_PAGES } from './docs.js';
-import { PAGES, type Page } from './page-list.js';
+import { museumPages } from './museum.js';
+import { escaped, PAGES, type Page } from './page-list.js';
 
 const SITE = join(import.meta.dirname, '..');
 
@@ -12,6 +13,9 @@ const SITE = join(import.meta.dirname, '..');
 const { homepage: REPOSITORY } = JSON.parse(readFileSync(join(SITE, '../package.json'), 'utf8')) as {
   homepage?: string;
 };
+
+/** The address of the site with / at its end. Previews of links need whole addresses; without it they have relative ones. */
+const SITE_ADDRESS = process.env.SITE_ADDRESS ?? '';
 
 /** The policy allows no inline script and no eval. WebAssembly may compile, and pages may fetch any https address. */
 const POLICY = [
@@ -38,9 +42,6 @@ const policyOf = ({ path }: Page): string =>
     ? POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace("worker-src 'self'", '$& blob:')
     : POLICY;
 
-const escaped = (text: string): string =>
-  text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
-
 /**
  * Returns the whole page.
  *
@@ -58,6 +59,15 @@ export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): s
   const source = repository
     ? ` <a href="${escaped(repository)}">Source</a>, <a href="${escaped(repository)}/issues">issues</a>.`
     : '';
+  const preview = page.image
+    ? `<meta property="og:title" content="${escaped(page.title)}">
+<meta property="og:description" content="${escaped(page.description)}">
+<meta property="og:image" content="${escaped(SITE_ADDRESS || base)}${page.image}">
+<meta name="twitter:card" content="summary_large_image">`
+    : '';
+  const noscript = page.content
+    ? ''
+    : '<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs and the museum work without it.</p></noscript>';
   return `<!doctype html>
 <html lang="en" data-base="${base}">
 <head>
@@ -66,6 +76,7 @@ ${built ? `<meta http-equiv="Content-Security-Policy" content="${policyOf(page)}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escaped(page.title)} · Ropewalk</title>
 <meta name="description" content="${escaped(page.description)}">
+${preview}
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="${base}icon.svg" type="image/svg+xml">
 <script src="${base}theme.js"></script>
@@ -81,7 +92,7 @@ ${built ? `<meta http-equiv="Content-Security-Policy" content="${policyOf(page)}
 </header>
 <main id="main" tabindex="-1">${page.content ?? ''}</main>
 <footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${source}</p></footer>
-<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs work without it.</p></noscript>
+${noscript}
 </body>
 </html>
 `;
@@ -89,14 +100,16 @@ ${built ? `<meta http-equiv="Content-Security-Policy" content="${policyOf(page)}
 
 /** Serves and builds every page of the list. */
 export function pages(): Plugin {
-  const byFile = new Map<string, Page>(
-    [...PAGES, ...DOCS_PAGES].map((page) => [join(SITE, page.path, 'index.html'), page]),
-  );
+  const byFile = new Map<string, Page>();
   let built = false;
   return {
     name: 'ropewalk:pages',
-    config: (_, { command }) => {
+    config: async (_, { command }) => {
       built = command === 'build';
+      const museum = await museumPages();
+      const list = PAGES.map((page) => (page.path === 'museum' ? { ...page, content: museum.list } : page));
+      for (const page of [...list, ...museum.pages, ...DOCS_PAGES])
+        byFile.set(join(SITE, page.path, 'index.html'), page);
       return { build: { rollupOptions: { input: [...byFile.keys()] } } };
     },
     resolveId: (id) => (byFile.has(id) ? id : undefined),

@@ -11,3 +11,16 @@ declare module 'virtual:figures' {
   /** The number of entries in the catalogue of wrong kernels. */
   export const KNOWN_BUGS: number;
 }
+
+/** build/museum.ts makes this module. */
+declare module 'virtual:broken' {
+  /** The known bugs that can go wrong in the bundled model: id and what each does. */
+  export const BUGS: readonly (readonly [id: string, does: string])[];
+  /** The words that the bundled model continues. */
+  export const PROMPT: string;
+  /** The bug with which Home opens. */
+  export const FIRST_BUG: string;
+  /** The texts that the model wrote when the site was built, with the right kernel and with the first bug. */
+  export const RIGHT: string;
+  export const WRONG: string;
+}

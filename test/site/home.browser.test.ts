@@ -5,7 +5,7 @@ import { builtInCases } from '@ropewalk/cli/internal';
 import { MUTANTS } from '@ropewalk/diagnose';
 import type { Browser } from 'playwright-core';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
-import { serveSite, visit } from '../support/site.js';
+import { serveSite, UNDER, violations, visit } from '../support/site.js';
 
 describe('Home in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
@@ -23,7 +23,7 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
     const { page, wrong } = await visit(browser, site, '');
     const painted = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]!.startTime);
     assert.ok(painted < 5000, `${painted} ms`); // it takes a second on a quiet machine, see docs/site.md
-    const picture = page.getByRole('img', { name: /pairs \(j, j \+ 8\) at position/ });
+    const picture = page.getByRole('img', { name: /pairs \(j, j \+ 8\) at position/ }).first();
     assert.match((await picture.getAttribute('aria-label'))!, /at position 7;/);
     const slider = page.getByRole('slider');
     await slider.focus();
@@ -32,7 +32,61 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
     await slider.fill('100');
     await page.waitForURL(/position=100/);
     await page.reload();
-    await page.getByRole('img', { name: /interleaved|pairs \(2j, 2j \+ 1\) at position 100/ }).waitFor();
+    await page
+      .getByRole('img', { name: /pairs \(j, j \+ 8\) at position 100/ })
+      .first()
+      .waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('a bug that is chosen spoils the right column, and its dials; the link keeps it', async () => {
+    const { page, wrong } = await visit(browser, site, '');
+    const fetched: string[] = [];
+    page.on('request', (request) => fetched.push(request.url()));
+    const texts = page.locator('.two-texts-text');
+    const dials = page.locator('.two-texts svg');
+    const [right, broken] = await texts.allInnerTexts();
+    assert.ok(right!.length > 80 && broken!.length > 80 && right !== broken);
+    const angles = async (n: number) => (await dials.nth(n).getAttribute('aria-label'))!.replace(/.*points/, '');
+    assert.notEqual(await angles(0), await angles(1));
+    assert.deepEqual(
+      fetched.filter((url) => /marline|worker/.test(url)),
+      [],
+      'nothing is fetched before it is asked for',
+    );
+
+    const bug = page.getByLabel('Break the model with a known bug');
+    await bug.selectOption('exponent-without-two');
+    await page.waitForURL(/bug=exponent-without-two/);
+    await page.getByText('Both have written.').waitFor({ state: 'attached', timeout: 60_000 });
+    const [again, other] = await texts.allInnerTexts();
+    assert.equal(again, right, 'the page writes what the build wrote');
+    assert.ok(other !== right && other !== broken);
+    // The first pair turns alike, as its exponent is 0; all is well at position 0.
+    assert.equal(await angles(0), await angles(1));
+    const dots = (n: number): Promise<string[]> =>
+      dials
+        .nth(n)
+        .locator('path + path ~ line')
+        .evaluateAll((all) => all.map((one) => one.getAttribute('x2')!));
+    assert.notDeepEqual(await dots(0), await dots(1));
+    await page.getByRole('slider').fill('0');
+    await page.waitForFunction(() => {
+      const [a, b] = [...document.querySelectorAll('.two-texts svg')].map((svg) =>
+        [...svg.querySelectorAll('line')].map((one) => one.getAttribute('x2')).join(),
+      );
+      return a === b;
+    });
+    assert.deepEqual(await violations(page), []);
+
+    await page.goto(page.url());
+    await page.getByText('Both have written.').waitFor({ state: 'attached', timeout: 60_000 });
+    assert.deepEqual(await texts.allInnerTexts(), [again, other], 'who opens the link sees the same');
+    assert.equal(
+      await page.getByRole('link', { name: 'All about it' }).getAttribute('href'),
+      `${site.origin}${UNDER}museum/exponent-without-two/`,
+    );
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -40,7 +40,7 @@ describe('Learn in Chromium', { skip: noBrowser }, () => {
     const { page, wrong } = await visit(browser, site, 'learn/');
     await page.getByRole('button', { name: 'Let both write' }).click();
     await page.getByText('Both have written.').waitFor({ state: 'attached' });
-    const [right, other] = await page.locator('.learn-texts p').allInnerTexts();
+    const [right, other] = await page.locator('.two-texts-text').allInnerTexts();
     assert.ok(right!.length > 80 && other!.length > 80);
     assert.notEqual(right, other);
     assert.deepEqual(wrong, []);

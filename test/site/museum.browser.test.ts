@@ -1,10 +1,12 @@
-/** Tests the museum: every entry of the catalogue has its picture, its threads, and a link to its diagnosis. */
+/** Tests the museum: every entry of the catalogue has its picture, its threads, its page, and a link to its diagnosis. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { MUTANTS } from '@ropewalk/diagnose';
 import type { Browser } from 'playwright-core';
 import { noBrowser, openChromium, type Site } from '../support/browser.js';
-import { serveSite, violations, visit } from '../support/site.js';
+import { DIST, serveSite, violations, visit } from '../support/site.js';
 
 describe('The museum in Chromium', { skip: noBrowser }, () => {
   let browser: Browser;
@@ -32,13 +34,13 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
   test('shows every entry, is searched and filtered, and opens a diagnosis', async () => {
     const { page, wrong } = await visit(browser, site, 'museum/');
     await page.getByText(`${MUTANTS.length} of ${MUTANTS.length} are shown.`).waitFor();
-    const cards = page.locator('.museum-card');
+    const all = page.locator('.museum-card');
+    const cards = all.filter({ visible: true });
     assert.equal(await cards.count(), MUTANTS.length);
     await cards
       .first()
-      .getByText(/^llama-2-half: \d+ % of y is off/)
+      .getByText(/^llama-2-half: \d+ % of y is off, first at position 1$/)
       .waitFor();
-    assert.ok((await page.locator('canvas.waiting').count()) > 100, 'pictures are drawn when they come near');
     assert.deepEqual(await violations(page), []);
 
     await page.getByLabel('Search').fill('NO-SUCH-BUG');
@@ -48,7 +50,8 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
     const about = ({ id, does, needs, threads }: (typeof MUTANTS)[number]) =>
       `${id} ${does} ${needs ?? ''} ${threads.join(' ')}`.toLowerCase();
     const wanted = MUTANTS.filter((one) => one.cause === 'I' && about(one).includes('bf16')).map(({ id }) => id);
-    assert.deepEqual(await page.locator('.museum-card h3').allInnerTexts(), wanted);
+    const titles = page.locator('.museum-card h3').filter({ visible: true });
+    assert.deepEqual(await titles.allInnerTexts(), wanted);
     await page.waitForURL(/q=bf16&cause=I/);
 
     await page.getByLabel('Search').fill('');
@@ -68,19 +71,49 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
     await page.context().close();
   });
 
-  test('draws what a bug does: nothing where it is right', async () => {
-    const { page, wrong } = await visit(browser, site, 'museum/?q=pairs-interleaved-for-half');
-    await page.getByText('llama-2-half: ').first().waitFor();
-    // The first token is at position 0, where nothing turns.
-    const rows = await page.locator('#pairs-interleaved-for-half canvas').evaluate((canvas: HTMLCanvasElement) => {
-      const { width, height } = canvas;
-      const { data } = canvas.getContext('2d')!.getImageData(0, 0, width, height);
-      return Array.from({ length: height }, (_, row) =>
-        Math.max(...Array.from({ length: width }, (_column, i) => data[4 * (row * width + i) + 1]!)),
-      );
+  test('each bug has a page that needs no script, with a picture, the first position and a vector that fails', async () => {
+    const html = (id: string): string => readFileSync(join(DIST, 'museum', id, 'index.html'), 'utf8');
+    for (const { id, threads } of MUTANTS) {
+      const page = html(id);
+      const preview = /<meta property="og:image" content="\.\.\/\.\.\/(.*?)">/.exec(page)?.[1];
+      assert.equal(preview, `data/museum/${id}.png`);
+      const png = readFileSync(join(DIST, preview));
+      assert.deepEqual([png.toString('latin1', 1, 4), png.readUInt32BE(16), png.readUInt32BE(20)], ['PNG', 1000, 525]);
+      for (const part of ['<h2>Where it shows</h2>', '<h2>The wrong line</h2>', 'a vector that fails', ...threads])
+        assert.ok(page.replaceAll('<wbr>', '').toLowerCase().includes(part.toLowerCase()), `${id}: ${part}`);
+    }
+    // These positions follow from the sizes of the types and of the table.
+    assert.match(html('position-in-int8'), /first shows at <strong>position 128</);
+    assert.match(html('table-ends'), /first shows at <strong>position 4096</);
+    assert.match(html('exponent-without-two'), /<th scope="row">frequency<\/th>/);
+    assert.doesNotMatch(html('yarn-ignored'), /Break a model/);
+  });
+
+  test('the page of a bug shows it in its picture, and is accessible', async () => {
+    const { page, wrong } = await visit(browser, site, 'museum/pairs-interleaved-for-half/');
+    assert.deepEqual(await violations(page), []);
+    // On the left nothing is orange; on the right the first row is at position 0, where nothing turns.
+    const orange = await page.locator('.bug-picture img').evaluate(async (image: HTMLImageElement) => {
+      await image.decode();
+      const canvas = document.createElement('canvas');
+      [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+      const context = canvas.getContext('2d')!;
+      context.drawImage(image, 0, 0);
+      const parts: [number, number, number, number][] = [
+        [0, 0, 500, 525],
+        [500, 0, 500, 100],
+        [500, 100, 500, 425],
+      ];
+      return parts.map((part) => {
+        const { data } = context.getImageData(...part);
+        return data.filter((red, i) => i % 4 === 0 && red > 240 && data[i + 2]! < 130).length;
+      });
     });
-    assert.equal(rows.length, 16);
-    assert.ok(Math.min(...rows) < 30 && Math.max(...rows) > 150, rows.join());
+    assert.equal(orange[0], 0);
+    assert.equal(orange[1], 0);
+    assert.ok(orange[2]! > 1000, String(orange));
+    await page.getByRole('link', { name: 'Break a model with it' }).click();
+    await page.waitForURL(/\/\?bug=pairs-interleaved-for-half$/);
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

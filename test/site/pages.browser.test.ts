@@ -20,10 +20,10 @@ function firstLoad(path: string): number {
   return [...files].reduce((sum, file) => sum + gzipSync(readFileSync(join(DIST, file))).length, 0);
 }
 
-test('Home loads at most 120 kB of script, gzipped', () => {
+test('Home loads at most 60 kB of script, gzipped', () => {
   builtSite();
   const bytes = firstLoad('');
-  assert.ok(bytes > 1000 && bytes <= 120_000, `${bytes} bytes`);
+  assert.ok(bytes > 1000 && bytes <= 60_000, `${bytes} bytes`);
 });
 
 test('every page has a link to the repository and its issues once the address is known', () => {

@@ -89,12 +89,12 @@ export function readHeads(observation: Observation, expected?: Expected): ReadHe
       const run = (): Float64Array => runRows(steps!, read, rows);
       const made = run();
       const slack = slackOf(hypothesis!.control, made, read.dtype, 'angles', run);
-      return made.map((value, n) => {
-        const row = made.subarray(n - (n % headDim), n - (n % headDim) + headDim);
-        // A rotation keeps the length of a pair, which is at most √2 times its larger member.
-        const size = Math.SQRT2 * row.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
-        return storedNoise(read.dtype, value, size) + slack[n]!;
+      // A rotation keeps the length of a pair, which is at most √2 times its larger member.
+      const sizes = rows.map((_, row) => {
+        const head = made.subarray(row * headDim, (row + 1) * headDim);
+        return Math.SQRT2 * head.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
       });
+      return made.map((value, n) => storedNoise(read.dtype, value, sizes[Math.floor(n / headDim)]!) + slack[n]!);
     };
     return {
       batch,

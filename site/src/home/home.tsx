@@ -1,12 +1,20 @@
 /** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
 import '../shell/shell.js';
 import './home.css';
+import { BUGS, FIRST_BUG, RIGHT, WRONG } from 'virtual:broken';
 import { BY_FORMULAS, BY_PEERS, CASES, DEPENDENCIES, KNOWN_BUGS } from 'virtual:figures';
 import { render } from 'preact';
-import { useAddressNumber } from '../shared/address.js';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { useAddress, useAddressNumber } from '../shared/address.js';
+import type { BrokenModel } from '../shared/broken-model.worker.js';
+import { Choice } from '../shared/choice.js';
 import { Code } from '../shared/copy.js';
+import { Failure } from '../shared/failure.js';
 import { PairDials } from '../shared/pair-dials.js';
+import { rotated } from '../shared/rotate.js';
 import { Slider } from '../shared/slider.js';
+import { openBroken, TwoTexts } from '../shared/two-texts.js';
+import type { Helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 
 const HEAD_DIM = 16;
@@ -27,9 +35,82 @@ const q = rw.tensor(new Float32Array(2 * 8 * 64).fill(1), { shape: [2, 8, 64] })
 const y = rw.rope(q, [8190, 8191], { pairing: 'half', base: 500000 });
 console.log(await y.read());`;
 
-function Home() {
+const DOES = new Map(BUGS);
+const isBug = (text: string): text is string => DOES.has(text);
+
+/** The dials of the wrong kernel. Those of the first bug need no worker, because they are the other pairing. */
+function WrongDials({ bug, position }: { readonly bug: string; readonly position: number }) {
+  const [y, setY] = useState<Float64Array>();
+  const [error, setError] = useState<unknown>();
+  const worker = useRef<Helper<BrokenModel> | undefined>(undefined);
+  useEffect(() => () => worker.current?.end(), []);
+  useEffect(() => {
+    if (bug === FIRST_BUG) return setY(rotated(X, position, { pairing: 'interleaved', base: 10000 }));
+    let wanted = true;
+    worker.current ??= openBroken();
+    worker.current
+      .call((broken) => broken.rotate(bug, X, position))
+      .then((found) => wanted && setY(found))
+      .catch((failure) => wanted && setError(failure));
+    return () => {
+      wanted = false;
+    };
+  }, [bug, position]);
+  return (
+    <>
+      <Failure error={error} />
+      <PairDials x={X} position={position} pairing="half" {...(y && { y })} />
+    </>
+  );
+}
+
+/** The bundled model with the right kernel, beside one with a bug that the visitor chooses. */
+function Broken() {
   const [position, setPosition] = useAddressNumber('position', 7, { min: 0, max: LAST });
+  const [bug, setBug] = useAddress('bug', FIRST_BUG, isBug);
+  const [asked, setAsked] = useState(0);
   const at = Math.trunc(position);
+  useEffect(() => {
+    if (bug === FIRST_BUG) return;
+    // Who follows a link to a bug has asked for it; the page is drawn first.
+    const timer = setTimeout(() => setAsked(1), 300);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <section class="home-figure" aria-label="A model with a wrong kernel">
+      <div class="fields">
+        <Choice
+          label="Break the model with a known bug"
+          value={bug}
+          of={BUGS.map(([id]) => id)}
+          onChange={(id) => {
+            setBug(id);
+            setAsked(asked + 1);
+          }}
+        />
+        <Slider label="Drag the position:" value={at} min={0} max={LAST} onInput={setPosition} />
+      </div>
+      <p class="home-does">
+        {DOES.get(bug)} <a href={`${BASE}museum/${bug}/`}>All about it</a>
+      </p>
+      <TwoTexts
+        bug={bug}
+        asked={asked}
+        before={bug === FIRST_BUG ? [RIGHT, WRONG] : [RIGHT, '']}
+        onAsk={() => setAsked(asked + 1)}
+        right={<PairDials x={X} position={at} pairing="half" />}
+        wrong={<WrongDials bug={bug} position={at} />}
+      />
+      <p class="muted">
+        <a href={`${BASE}docs/marline/`}>marline</a>, a model of 1.8 million weights, continues the same words greedily,
+        and only the kernel of RoPE differs. The dials are the pairs of one head of {HEAD_DIM} dimensions.{' '}
+        <a href={`${BASE}learn/`}>Learn how RoPE works</a>, or <a href={`${BASE}learn/#babble`}>See it babble</a>
+      </p>
+    </section>
+  );
+}
+
+function Home() {
   return (
     <>
       <div class="home-hero">
@@ -40,24 +121,7 @@ function Home() {
           that say what a kernel does wrong.
         </p>
       </div>
-      <section class="home-figure" aria-label="A head that turns">
-        <Slider label="Drag the position:" value={at} min={0} max={LAST} onInput={setPosition} />
-        <div class="home-pairings">
-          <div>
-            <h2>half: dimensions j and j + {HEAD_DIM / 2} turn together</h2>
-            <PairDials x={X} position={at} pairing="half" />
-          </div>
-          <div>
-            <h2>interleaved: dimensions 2j and 2j + 1 turn together</h2>
-            <PairDials x={X} position={at} pairing="interleaved" />
-          </div>
-        </div>
-        <p class="muted">
-          One head of {HEAD_DIM} dimensions. The first pair turns by a radian a position, each next one more slowly. The
-          same head, the same angles; only the partners differ, and a model that is run with the other ones writes
-          nonsense. <a href={`${BASE}learn/#babble`}>See it babble</a>
-        </p>
-      </section>
+      <Broken />
       <h2>Where to begin</h2>
       <p>
         Nothing is published yet: the commands and imports below need an{' '}

@@ -2,19 +2,16 @@
 import '../shell/shell.js';
 import './learn.css';
 import { KNOWN_BUGS } from 'virtual:figures';
-import { proxy } from 'comlink';
 import { render } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { type RopeScaling, ropeFrequencies } from 'ropewalk';
 import { scrollToHash, useAddressNumber } from '../shared/address.js';
 import { Chart } from '../shared/chart.js';
-import { Failure } from '../shared/failure.js';
 import { PairDials } from '../shared/pair-dials.js';
 import { rotated } from '../shared/rotate.js';
 import { Slider } from '../shared/slider.js';
-import { type Helper, helper } from '../shared/worker.js';
+import { TwoTexts } from '../shared/two-texts.js';
 import { BASE } from '../shell/base.js';
-import type { Babble } from './babble.worker.js';
 
 /** One pair of a query and one of a key. */
 const Q = Float64Array.of(0.9, 0.25);
@@ -103,72 +100,15 @@ function Pairings() {
   );
 }
 
-const PROMPT = 'It was a dark night, and the ship';
-
 /** Shows the text of the bundled model with the right and with the wrong pairs. */
 function Babbling() {
-  const [right, setRight] = useState('');
-  const [wrong, setWrong] = useState('');
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<unknown>();
-  const workers = useRef<readonly Helper<Babble>[]>([]);
-  const end = (): void => {
-    for (const worker of workers.current) worker.end();
-  };
-  useEffect(() => end, []);
-  async function run(): Promise<void> {
-    setBusy(true);
-    setError(undefined);
-    setRight('');
-    setWrong('');
-    const [a, b] = [0, 1].map(() =>
-      helper<Babble>(new Worker(new URL('./babble.worker.ts', import.meta.url), { type: 'module' })),
-    );
-    workers.current = [a!, b!];
-    const into = (set: typeof setRight) => proxy((text: string) => set((now) => now + text));
-    try {
-      await Promise.all([
-        a!.call((worker) => worker.write(BASE, false, PROMPT, into(setRight))),
-        b!.call((worker) => worker.write(BASE, true, PROMPT, into(setWrong))),
-      ]);
-    } catch (failure) {
-      setError(failure);
-    } finally {
-      end();
-      setBusy(false);
-    }
-  }
   return (
     <figure>
-      <div class="actions">
-        <button type="button" class="primary" disabled={busy} onClick={() => void run()}>
-          {busy ? 'Writing …' : 'Let both write'}
-        </button>
-        <span class="muted">3.5 MB, from this site; it runs in this page.</span>
-      </div>
-      <Failure error={error} />
-      <div class="learn-texts">
-        <section aria-labelledby="learn-right">
-          <h3 id="learn-right">With its own pairs</h3>
-          <p>
-            <span class="muted">{PROMPT}</span>
-            {right}
-          </p>
-        </section>
-        <section aria-labelledby="learn-wrong">
-          <h3 id="learn-wrong">With the other ones</h3>
-          <p>
-            <span class="muted">{PROMPT}</span>
-            {wrong}
-          </p>
-        </section>
-      </div>
-      <p role="status" class="visually-hidden">
-        {!busy && right !== '' && 'Both have written.'}
-      </p>
+      <TwoTexts bug="weights-permuted-for-half" />
       <figcaption>
-        The same weights, prompt and seed. On the right the rows of q and k were put in the order of interleaved pairs,
-        as a converter does, and then rotated as if they were not: all that differs is which dimensions turn together.
+        The same weights and prompt. In the wrong one the rows of q and k are in the order of interleaved pairs, as a
+        converter puts them, and are then rotated as if they were not: all that differs is which dimensions turn
+        together.
       </figcaption>
     </figure>
   );

@@ -14,17 +14,19 @@ export const pairOf = (j: number, dim: number, pairing: 'half' | 'interleaved'):
  *
  * @param x - the head before the rotation, `[head_dim]`
  * @param pairing - says which dimensions turn together
+ * @param y - the head after another rotation. Default: after the right one
  */
 export function PairDials(props: {
   readonly x: Float64Array;
   readonly position: number;
   readonly pairing: 'half' | 'interleaved';
   readonly base?: number;
+  readonly y?: Float64Array;
 }) {
   const { x, position, pairing, base = 10000 } = props;
   const dim = x.length;
   const pairs = dim / 2;
-  const y = rotated(x, position, { pairing, base });
+  const y = props.y ?? rotated(x, position, { pairing, base });
   const most = Math.max(...Array.from(x, Math.abs)) * Math.SQRT2;
   const W = 640;
   const cell = W / dim;

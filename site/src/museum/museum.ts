@@ -1,0 +1,49 @@
+/** The museum lists each known bug. The build draws the cards, and this script filters them. @module */
+import '../shell/shell.js';
+import './museum.css';
+import { fromAddress, scrollToHash, toAddress } from '../shared/address.js';
+
+const form = document.querySelector<HTMLFormElement>('#museum-filter')!;
+const rooms = [...document.querySelectorAll<HTMLElement>('[data-cause]')];
+const KEYS = ['q', 'cause', 'step', 'peer'] as const;
+const field = (key: string) => form.elements.namedItem(key) as HTMLInputElement | HTMLSelectElement;
+
+function show(): void {
+  const [needle, cause, step, peer] = KEYS.map((key) => field(key).value.trim().toLowerCase()) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  let count = 0;
+  let all = 0;
+  for (const room of rooms) {
+    let inRoom = 0;
+    for (const { dataset, style } of room.querySelectorAll<HTMLElement>('.museum-card')) {
+      const { find = '', steps = '' } = dataset;
+      const shown =
+        (cause === '' || room.dataset.cause!.toLowerCase() === cause) &&
+        (step === '' || steps.split('|').includes(step)) &&
+        (peer === '' || ` ${find}`.includes(` ${peer}#`)) &&
+        find.includes(needle);
+      style.display = shown ? '' : 'none';
+      all++;
+      if (shown) inRoom++;
+    }
+    room.hidden = inRoom === 0;
+    room.querySelector('.tag')!.textContent = String(inRoom);
+    count += inRoom;
+  }
+  document.querySelector('#museum-count')!.textContent =
+    count > 0 ? `${count} of ${all} are shown.` : 'None is like that. Try another word, or choose all.';
+}
+
+for (const key of KEYS) field(key).value = fromAddress(key) ?? '';
+form.hidden = false;
+form.addEventListener('submit', (event) => event.preventDefault());
+form.addEventListener('input', () => {
+  for (const key of KEYS) toAddress(key, field(key).value || undefined);
+  show();
+});
+show();
+scrollToHash();
