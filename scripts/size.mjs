@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_355,
+  cli: 8_365,
   diagnose: 10_610,
   devices: 2_090,
   dialects: 9_030,
