@@ -995,13 +995,14 @@ describe('other operators in a dialect', () => {
     const { cases, left } = chooseDialect('llaisys', {}, nine);
     assert.deepEqual(new Set(cases.map(({ op }) => op)), new Set(nine));
     assert.ok(left.some(({ reason }) => reason === "LLAISYS' swiglu has no limit"));
-    const withNan = cases.filter(({ id }) => id.startsWith('argmax-nan')).map((one) => one.make() as GoldenQuestion);
-    for (const { inputs } of withNan)
-      assert.ok(
-        (inputs.get('values')!.readNumbers() as Float64Array).some(Number.isNaN),
-        'a kernel that skips NaN fails',
-      );
-    assert.ok(withNan.length > 0);
+    // Each row of argmax is a case, so that a kernel which takes the last maximum or skips NaN fails.
+    const rowsOf = (name: string) =>
+      cases
+        .filter(({ id }) => id.startsWith(`${name}-row-`))
+        .map((one) => Array.from(one.make().inputs.get('values')!.readNumbers() as Float64Array));
+    assert.equal(rowsOf('argmax-ties').length, 6 * 3);
+    assert.equal(rowsOf('argmax-ties').filter((row) => row.every((value) => value === -Infinity)).length, 3);
+    assert.equal(rowsOf('argmax-nan').filter((row) => row.some(Number.isNaN)).length, 3 * 3);
     const runner = referenceRunner();
     const calls: Record<string, (t: Record<string, Tensor>, q: GoldenQuestion) => void> = {
       add: (t) => llaisys.add(runner, t.c!, t.a!, t.b!),

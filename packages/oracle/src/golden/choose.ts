@@ -276,19 +276,23 @@ function operatorInDialect(
   if (!call) return `LLAISYS has no ${op}`;
   const why = whyNotLlaisys(question);
   if (why !== undefined) return why;
-  const shaped = inLlaisysRanks(question);
   if (own === undefined) return 'LLAISYS has f32, f16 and bf16';
+  const rows =
+    op === 'argmax'
+      ? question.inputs
+          .get('values')!
+          .shape.slice(0, -1)
+          .reduce((n, size) => n * size, 1)
+      : 1;
   return DTYPES.llaisys
     .filter((dtype) => wanted.includes(dtype))
-    .map((dtype) => ({
-      id: dtype === own ? id : `${id}-in-${dtype}`,
-      op,
-      make: () => ({
-        ...inDtype(shaped, dtype),
-        id: dtype === own ? id : `${id}-in-${dtype}`,
-        about: `${question.about} ${call}.`,
+    .flatMap((dtype) =>
+      Array.from({ length: rows }, (_, row) => {
+        const which = (rows > 1 ? `${id}-row-${row}` : id) + (dtype === own ? '' : `-in-${dtype}`);
+        const about = `${question.about} ${call}.`;
+        return { id: which, op, make: () => ({ ...inDtype(inLlaisysRanks(question, row), dtype), id: which, about }) };
       }),
-    }));
+    );
 }
 
 function whyNotLlaisys({ op, attributes, inputs }: GoldenQuestion): string | undefined {
@@ -303,9 +307,9 @@ function whyNotLlaisys({ op, attributes, inputs }: GoldenQuestion): string | und
 
 /**
  * Returns a case in LLAISYS' ranks: rows of more dimensions become rows of one, of batches the first is taken, and of
- * the rows of argmax the last with a NaN, or the last.
+ * argmax one row.
  */
-function inLlaisysRanks(question: GoldenQuestion): GoldenQuestion {
+function inLlaisysRanks(question: GoldenQuestion, row: number): GoldenQuestion {
   const shapeOf = (name: string, shape: readonly number[]): readonly number[] => {
     if (question.op === 'argmax') return shape.slice(-1);
     if (question.op === 'self_attention') return shape.slice(-3);
@@ -318,9 +322,7 @@ function inLlaisysRanks(question: GoldenQuestion): GoldenQuestion {
       const shape = shapeOf(name, tensor.shape);
       if (shape === tensor.shape) return [name, tensor];
       const values = tensor.readNumbers() as Float64Array;
-      const size = shape.at(-1)!;
-      const last = (values.findLastIndex(Number.isNaN) + 1 || values.length) - 1;
-      const first = question.op === 'argmax' ? last - (last % size) : 0;
+      const first = question.op === 'argmax' ? row * shape.at(-1)! : 0;
       return [name, hostTensor(tensor.dtype as FloatDtype, shape, (n) => values[first + n]!)];
     }),
   );
