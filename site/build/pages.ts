@@ -17,13 +17,16 @@ const { homepage: REPOSITORY } = JSON.parse(readFileSync(join(SITE, '../package.
 /** The address of the site with / at its end. Previews of links need whole addresses; without it they have relative ones. */
 const SITE_ADDRESS = process.env.SITE_ADDRESS ?? '';
 
+/** The hub that visitors may ask for a model by its name. A mirror with the same paths may take its place. */
+const HUB = 'https://huggingface.co';
+
 /** The policy allows no inline script and no eval. WebAssembly may compile, and pages may fetch any https address. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self' 'wasm-unsafe-eval'",
   "style-src 'self'",
   "img-src 'self' data: blob:",
-  "connect-src 'self' blob: https:",
+  `connect-src 'self' blob: ${HUB} https:`,
   "worker-src 'self'",
   "manifest-src 'self'",
   "base-uri 'none'",
@@ -69,7 +72,7 @@ export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): s
     ? ''
     : '<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs and the museum work without it.</p></noscript>';
   return `<!doctype html>
-<html lang="en" data-base="${base}">
+<html lang="en" data-base="${base}" data-hub="${HUB}">
 <head>
 <meta charset="utf-8">
 ${built ? `<meta http-equiv="Content-Security-Policy" content="${policyOf(page)}">` : ''}

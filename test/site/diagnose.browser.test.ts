@@ -51,6 +51,7 @@ const raw = (tensor: Tensor): Uint8Array => new Uint8Array((tensor.read() as Flo
 async function choose(page: Page, files: Readonly<Record<string, Uint8Array | string>>): Promise<void> {
   await page
     .locator('input[type=file]')
+    .first()
     .setInputFiles(
       Object.entries(files).map(([name, body]) => ({ name, mimeType: '', buffer: Buffer.from(body as Uint8Array) })),
     );

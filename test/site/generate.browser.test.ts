@@ -59,7 +59,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     });
 
   test('a dropped HuggingFace folder; a file that is no model before it', async () => {
-    const { page, wrong } = await visit(browser, site, `generate/?from=files&${SET}`);
+    const { page, wrong } = await visit(browser, site, `generate/?from=other&${SET}`);
     await page.locator('input[type=file]').setInputFiles(join(ROOT, 'README.md'));
     await page.locator('.notice.error').waitFor();
     assert.match(await page.locator('.notice.error').innerText(), /README\.md.*Choose another model/s);
@@ -76,7 +76,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     { path: GEMMA3, words: 'gemma3, 18 layers', chat: false }, // its file has no chat template
   ])
     test(`a published model: ${basename(path)}`, { skip: noPython }, async () => {
-      const { page, wrong } = await visit(browser, site, `generate/?from=files&${SET}`);
+      const { page, wrong } = await visit(browser, site, `generate/?from=other&${SET}`);
       await page.locator('input[type=file]').setInputFiles(path);
       await page.getByText(words).waitFor();
       const expected = await written(loadModelPath, path, chat);

@@ -9,6 +9,8 @@ import { Choice } from '../shared/choice.js';
 import { Code } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
+import { ModelField } from '../shared/model-field.js';
+import type { Remote } from '../shared/remote.js';
 import { Tabs } from '../shared/tabs.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
@@ -102,6 +104,9 @@ function Diagnose() {
   const [kind, setKind] = useAddress('meant', 'model', isKind);
   const [model, setModel] = useAddress('model', 'llama-2-half', isModel);
   const [text, setText] = useState(() => fromAddress('text') ?? '');
+  const [named, setNamed] = useAddress('config', '');
+  const [linked] = useState(named);
+  const [remote, setRemote] = useState<readonly Remote[]>([]);
   const [layer, setLayer] = useAddress('layer', '');
   const [context, setContext] = useAddress('context', '');
   const [direction, setDirection] = useAddress('direction', '');
@@ -118,8 +123,12 @@ function Diagnose() {
     worker.current = undefined;
   };
   useEffect(
-    () => toAddress('text', kind === 'text' && text.length <= MAX_IN_ADDRESS && text !== '' ? text : undefined),
-    [kind, text],
+    () =>
+      toAddress(
+        'text',
+        kind === 'text' && named === '' && text.length <= MAX_IN_ADDRESS && text !== '' ? text : undefined,
+      ),
+    [kind, text, named],
   );
 
   async function diagnose(asked: Asked): Promise<void> {
@@ -160,11 +169,13 @@ function Diagnose() {
     const dumps = given.filter((file) => !json.includes(file));
     if (json.length > 0) {
       setText(await json[0]!.text());
+      setNamed('');
       setKind('text');
     }
     const gguf = dumps.find(({ name }) => /\.gguf$/i.test(name));
     if (gguf) {
       setText(gguf.name);
+      setNamed('');
       setKind('text');
     }
     const all = [...files.filter(({ name }) => !dumps.some((file) => file.name === name)), ...dumps];
@@ -181,7 +192,7 @@ function Diagnose() {
   }
 
   const form: Form = { dtype, shape, positionsDtype, heads, layout, normEps };
-  const meant: Meant = { kind, model, text, layer, context, direction };
+  const meant: Meant = { kind, model, text, remote: named === '' ? [] : remote, layer, context, direction };
   const isRaw = (role: Role): boolean => arrays.find(({ id }) => id === roles[role])?.raw ?? false;
   const running = done !== undefined;
   return (
@@ -314,20 +325,37 @@ function Diagnose() {
                       <Choice label="RoPE of" value={model} of={Object.entries(MODELS)} onChange={setModel} />
                     </div>
                   ) : (
-                    <label class="field diagnose-text">
-                      <span>
-                        A model’s config.json, a record such as {'{"headDim": 128, "pairing": "half", "base": 10000}'},
-                        a peer’s arguments, or a ROPE(…) line. A .json or .gguf that is dropped with the dumps comes
-                        here.
-                      </span>
-                      <textarea
-                        rows={8}
-                        class="mono"
-                        spellcheck={false}
-                        value={text}
-                        onInput={(event) => setText(event.currentTarget.value)}
+                    <>
+                      <ModelField
+                        label="a config.json or a GGUF"
+                        asks="config.json or the header of a GGUF"
+                        linked={linked}
+                        onFiles={(given) => void take(given)}
+                        onError={setFailure}
+                        onFound={(found) => {
+                          setText(found.kind === 'config' ? found.text : found.asked);
+                          setRemote(found.kind === 'gguf' ? found.parts : []);
+                          setNamed(found.asked);
+                        }}
                       />
-                    </label>
+                      <label class="field diagnose-text">
+                        <span>
+                          A model’s config.json, a record such as {'{"headDim": 128, "pairing": "half", "base": 10000}'}
+                          , a peer’s arguments, or a ROPE(…) line. A .json or .gguf that is dropped with the dumps comes
+                          here.
+                        </span>
+                        <textarea
+                          rows={8}
+                          class="mono"
+                          spellcheck={false}
+                          value={text}
+                          onInput={(event) => {
+                            setText(event.currentTarget.value);
+                            setNamed('');
+                          }}
+                        />
+                      </label>
+                    </>
                   )}
                   <div class="fields">
                     {value === 'text' && (

@@ -20,6 +20,7 @@ import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@r
 import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { readGguf } from '../shared/model-files.js';
+import type { Remote } from '../shared/remote.js';
 
 /** An array of a dropped file. */
 export interface Listed {
@@ -52,6 +53,8 @@ export interface Meant {
   readonly model: string;
   /** A config.json, a record, arguments, a ROPE(…) line, or the name of a dropped .gguf. */
   readonly text: string;
+  /** The GGUF on another host that `text` names, or its parts. */
+  readonly remote: readonly Remote[];
   readonly layer: string;
   readonly context: string;
   readonly direction: string;
@@ -218,7 +221,7 @@ async function taskOf(asked: Asked): Promise<Task> {
 }
 
 async function expectedOf(
-  { kind, model, text, layer, context, direction }: Meant,
+  { kind, model, text, remote, layer, context, direction }: Meant,
   files: readonly File[],
 ): Promise<Pick<Task, 'expected' | 'from'>> {
   const way = direction === 'backward' || direction === 'forward' ? direction : undefined;
@@ -237,22 +240,24 @@ async function expectedOf(
     return expectationOf({ spec: source!.spec, direction: own, from: 'the ROPE(…) line' }, way);
   }
   const tokens = wholeOf(context, 'context', 1);
-  const ggufs = files.filter(({ name }) => /\.gguf$/i.test(name));
+  const own = files.filter(({ name }) => /\.gguf$/i.test(name));
+  const ggufs = own.some(({ name }) => name === text.trim()) ? own : remote;
   // The user drops the tables that arguments name. They are read first, because the reader is synchronous.
   const tables = files.filter(({ name }) => text.includes(JSON.stringify(name)));
   const bytes = new Map(
     await Promise.all(tables.map(async (file) => [file.name, new Uint8Array(await file.arrayBuffer())] as const)),
   );
-  const source = ggufs.some(({ name }) => name === text.trim())
-    ? ropeSourceFromGguf(await readGguf(ggufs), text.trim(), tokens)
-    : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
-        context: tokens,
-        readFile: (name) => {
-          const found = bytes.get(name);
-          if (!found) throw new RopewalkError('FORMAT', `${name}: the JSON names this table. Drop the file too.`);
-          return found;
-        },
-      });
+  const source =
+    /^\S+\.gguf$/i.test(text.trim()) && ggufs.length > 0
+      ? ropeSourceFromGguf(await readGguf(ggufs), text.trim(), tokens)
+      : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
+          context: tokens,
+          readFile: (name) => {
+            const found = bytes.get(name);
+            if (!found) throw new RopewalkError('FORMAT', `${name}: the JSON names this table. Drop the file too.`);
+            return found;
+          },
+        });
   return expectationOf(layerOf(source, wholeOf(layer, 'layer', 0)), way);
 }
 

@@ -6,8 +6,9 @@ import { Chart } from '../shared/chart.js';
 import { Choice } from '../shared/choice.js';
 import { Failure } from '../shared/failure.js';
 import { HeatMap } from '../shared/heat-map.js';
+import { ModelField } from '../shared/model-field.js';
 import { layerRanges, type Source, whole } from './model.js';
-import { type Call, ModelSelect } from './parts.js';
+import { type Call, ModelSelect, type Open } from './parts.js';
 import type { Apart, Compared } from './rope.worker.js';
 
 /** The readers of a model's figures. */
@@ -144,18 +145,22 @@ function Errors({ nmse }: Pick<RopeComparison, 'nmse'>) {
  *
  * @param sources - the models of the list and the dropped models
  * @param a - the current model
+ * @param open - reads another one
  */
 export function Compare(props: {
   readonly a: Source;
   readonly sources: readonly Source[];
   readonly context: number | undefined;
+  readonly open: Open;
   readonly call: Call;
 }) {
-  const { a, sources, context, call } = props;
+  const { a, sources, context, open, call } = props;
   const [id, setId] = useAddress('with', '');
+  const isKnown = id === '' || sources.some((source) => source.id === id);
+  const [linked] = useState(isKnown ? undefined : id);
   const [readerA, setReaderA] = useAddress('a', 'float64', isReader);
   const [readerB, setReaderB] = useAddress('b', 'float64', isReader);
-  const b = sources.find((source) => source.id === id) ?? a;
+  const b = isKnown ? (sources.find((source) => source.id === id) ?? a) : undefined;
   const [compared, setCompared] = useState<Compared>();
   const [error, setError] = useState<unknown>();
   useEffect(() => {
@@ -163,6 +168,7 @@ export function Compare(props: {
     setCompared(undefined);
     setError(undefined);
     const run = async (): Promise<void> => {
+      if (!b) return; // the link names a model that is not asked for yet
       const [first, second] = [a.read(context), b.read(context)];
       const last = Math.min(MOST, Math.max(LEAST, first.maxContext ?? 0, second.maxContext ?? 0));
       const sides = [
@@ -179,7 +185,7 @@ export function Compare(props: {
   }, [a, b, context, readerA, readerB]);
   const names = [
     `${a.id}${readerA === 'float64' ? '' : `, ${readerA}`}`,
-    `${b.id}${readerB === 'float64' ? '' : `, ${readerB}`}`,
+    `${b?.id}${readerB === 'float64' ? '' : `, ${readerB}`}`,
   ] as const;
   return (
     <>
@@ -187,12 +193,20 @@ export function Compare(props: {
         <Choice label={`A: ${a.id}, read as`} value={readerA} of={READERS} onChange={setReaderA} />
         <ModelSelect
           label="B, the other model"
-          value={b.id}
+          value={b?.id ?? id}
           sources={sources}
           onChange={(next) => setId(next === a.id ? '' : next)}
         />
         <Choice label="B, read as" value={readerB} of={READERS} onChange={setReaderB} />
       </div>
+      <ModelField
+        label="another model for B, a config.json or a GGUF,"
+        asks="config.json or the header of a GGUF"
+        linked={linked}
+        onFiles={(given) => open(given).then(setId, setError)}
+        onError={setError}
+        onFound={async (found) => setId(await open(found))}
+      />
       <Failure error={error} next="Choose another model, or the exact reading." />
       <div role="status">
         {compared ? (
@@ -200,7 +214,8 @@ export function Compare(props: {
             <Verdict agreement={compared.agreement} /> {compared.reason}
           </p>
         ) : (
-          error === undefined && (
+          error === undefined &&
+          b && (
             <p class="muted">
               Comparing layer by layer …
               {[readerA, readerB].every((reader) => !reader.endsWith('-f32'))

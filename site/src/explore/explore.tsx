@@ -3,10 +3,11 @@ import '../shell/shell.js';
 import './explore.css';
 import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { fromAddress, useAddress, useAddressNumber, useAddressStep } from '../shared/address.js';
+import { useAddress, useAddressNumber, useAddressStep } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
-import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
+import type { Found } from '../shared/hub.js';
+import { ModelField } from '../shared/model-field.js';
 import { Tabs } from '../shared/tabs.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { Compare } from './compare.js';
@@ -15,7 +16,7 @@ import { Export } from './export.js';
 import { Facts, Layers } from './layers.js';
 import { dropped, layerRanges, published, type Read, type Source, whole } from './model.js';
 import { MODELS } from './models.js';
-import { type Call, Count, ModelSelect } from './parts.js';
+import { type Call, Count, ModelSelect, type Open } from './parts.js';
 import { Pictures } from './pictures.js';
 import type { Opened, Ropes } from './rope.worker.js';
 
@@ -34,6 +35,12 @@ const size = (bytes: number): string =>
         ? `${(bytes / 1e6).toFixed(1)} MB`
         : `${(bytes / 1e9).toFixed(1)} GB`;
 
+/** The content of a config.json that a host has sent. */
+function openedJson({ asked, url, text, json }: Found & { readonly kind: 'config' }): Opened {
+  const bytes = text.length;
+  return { kind: 'json', file: asked, host: new URL(url).host, json, bytesRead: bytes, bytes };
+}
+
 /** Shows the source of the figures and the files that were read. */
 function From({ source }: { readonly source: Source }) {
   const { from, url, opened, config } = source;
@@ -44,7 +51,7 @@ function From({ source }: { readonly source: Source }) {
           {opened.bytesRead < opened.bytes
             ? `Read ${size(opened.bytesRead)} of ${size(opened.bytes)}: headers only.`
             : `Read the whole ${size(opened.bytes)}.`}{' '}
-          Nothing left this device.
+          {opened.host === undefined ? 'Nothing left this device.' : `They came from ${opened.host}.`}
           {opened.weights &&
             ` ${whole(opened.weights.tensors)} tensors, ${whole(opened.weights.parameters)} parameters in ${opened.weights.types.join(', ')}.`}
         </p>
@@ -77,9 +84,10 @@ function Model(props: {
   readonly read: Read;
   readonly context: number | undefined;
   readonly setContext: (context: number | undefined) => void;
+  readonly open: Open;
   readonly call: Call;
 }) {
-  const { source, sources, read, context, setContext, call } = props;
+  const { source, sources, read, context, setContext, open, call } = props;
   const { groups } = read;
   const [tab, setTab] = useAddressStep('tab', 'explore', isTab);
   const [wanted, setWanted] = useAddressNumber('group', 0, { min: 0, max: 10_000 });
@@ -121,7 +129,7 @@ function Model(props: {
         onChange={setTab}
         panel={(name) =>
           name === 'compare' ? (
-            <Compare a={source} sources={sources} context={context} call={call} />
+            <Compare a={source} sources={sources} context={context} open={open} call={call} />
           ) : (
             <>
               <Layers groups={groups} chosen={chosen} onChoose={setWanted} />
@@ -154,12 +162,9 @@ function Model(props: {
 function Explore() {
   const [id, setId] = useAddress('model', FIRST);
   const [tokens, setTokens] = useAddressNumber('tokens', 0, { min: 0, max: 2 ** 31 });
+  const [linked] = useState(published(id) ? undefined : id);
   const [files, setFiles] = useState<readonly Source[]>([]);
-  const [error, setError] = useState<unknown>(() =>
-    PUBLISHED.some((one) => one.id === fromAddress('model') || fromAddress('model') === null)
-      ? undefined
-      : new Error(`The address names ${fromAddress('model')}, which is not in the list; files are not in addresses.`),
-  );
+  const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   const worker = useRef<Helper<Ropes> | undefined>(undefined);
   useEffect(() => () => worker.current?.end(), []);
@@ -168,24 +173,32 @@ function Explore() {
     return worker.current.call(task);
   };
   const sources = useMemo(() => [...files, ...PUBLISHED], [files]);
-  const source = sources.find((one) => one.id === id) ?? published(FIRST)!;
+  const source = sources.find((one) => one.id === id);
   const context = tokens > 0 ? tokens : undefined;
   const [read, failure] = useMemo((): [Read | undefined, unknown] => {
     try {
-      return [source.read(context), undefined];
+      return [source?.read(context), undefined];
     } catch (reason) {
       return [undefined, reason];
     }
   }, [source, context]);
 
-  async function open(given: readonly File[]): Promise<void> {
+  const open: Open = async (given) => {
+    const opened = !('kind' in given)
+      ? await call((ropes) => ropes.open(given) as Promise<Opened>)
+      : given.kind === 'config'
+        ? openedJson(given)
+        : await call((ropes) => ropes.openRemote(given.asked, given.parts) as Promise<Opened>);
+    const found = dropped(opened);
+    found.read(undefined); // a file that describes no RoPE does not enter the list
+    setFiles((now) => [found, ...now.filter((one) => one.id !== found.id)]);
+    return found.id;
+  };
+  async function take(given: readonly File[]): Promise<void> {
     setError(undefined);
     setBusy(true);
     try {
-      const found = dropped(await call((ropes) => ropes.open(given) as Promise<Opened>));
-      found.read(undefined); // a file that describes no RoPE does not enter the list
-      setFiles((now) => [found, ...now.filter((one) => one.id !== found.id)]);
-      setId(found.id);
+      setId(await open(given));
     } catch (reason) {
       setError(reason);
     } finally {
@@ -203,7 +216,7 @@ function Explore() {
         <div class="card">
           <ModelSelect
             label={`One of ${MODELS.length} published models`}
-            value={source.id}
+            value={id}
             sources={sources}
             onChange={setId}
           />
@@ -211,23 +224,27 @@ function Explore() {
             Their figures are fields of the config.json files that their makers published.
           </p>
         </div>
-        <Drop
+        <ModelField
           label="a config.json, a GGUF or a safetensors folder"
-          onFiles={(given) => void open(given)}
+          asks="config.json or the header of a GGUF"
+          linked={linked}
+          onFiles={(given) => void take(given)}
           onError={setError}
+          onFound={async (found) => setId(await open(found))}
         >
-          <p class="muted">{busy ? 'Reading headers …' : 'Only headers are read.'}</p>
-        </Drop>
+          {busy && <p class="muted">Reading headers …</p>}
+        </ModelField>
       </div>
       <Failure error={error} next="Choose a model of the list, or drop a config.json, a .gguf, or a folder with one." />
       <Failure error={failure} next="Choose another model." />
-      {read && (
+      {source && read && (
         <Model
           source={source}
           sources={sources}
           read={read}
           context={context}
           setContext={(value) => setTokens(value ?? 0)}
+          open={open}
           call={call}
         />
       )}

@@ -13,7 +13,7 @@ export interface Source {
   /** The source of its figures, in words. */
   readonly from: string;
   readonly url?: string;
-  /** The content of the files. Undefined for a model of the list. */
+  /** The content of the files, or of those of another host. Undefined for a model of the list. */
   readonly opened?: Opened;
   /** The fields of its config.json. Undefined for a GGUF. */
   readonly config?: unknown;
@@ -109,10 +109,10 @@ export function published(id: string): Source | undefined {
   return { id, from: name, url, config, read: (context) => readJson(config, `config.json of ${id}`, context) };
 }
 
-/** Makes a source of a dropped file. */
+/** Makes a source of a dropped file, or of one from another host, whose name there is its id. */
 export function dropped(opened: Opened): Source {
-  const { file } = opened;
-  const common = { id: `file: ${file}`, from: file, opened };
+  const { file, host } = opened;
+  const common = { id: host === undefined ? `file: ${file}` : file, from: file, opened };
   if (opened.kind === 'json')
     return { ...common, config: opened.json, read: (context) => readJson(opened.json, file, context) };
   const { metadata, tensors, factors } = opened;

@@ -1,12 +1,16 @@
 /** Components that several tabs use. @module */
 import type { Remote } from 'comlink';
+import type { Found } from '../shared/hub.js';
 import type { Source } from './model.js';
 import type { Ropes } from './rope.worker.js';
 
 /** Calls the page's worker. */
 export type Call = <R>(task: (ropes: Remote<Ropes>) => Promise<R>) => Promise<R>;
 
-/** A choice among the models of the list, grouped by their makers, and the dropped models. */
+/** Reads files, or what another host has, and returns the id of the source. */
+export type Open = (given: readonly File[] | Found) => Promise<string>;
+
+/** A choice among the models of the list, grouped by their makers, and those that were opened. */
 export function ModelSelect(props: {
   readonly label: string;
   readonly value: string;
@@ -15,13 +19,14 @@ export function ModelSelect(props: {
 }) {
   const makers = new Map<string, Source[]>();
   for (const source of props.sources) {
-    const maker = source.opened ? 'Your files' : source.id.split('/')[0]!;
+    const maker = source.opened ? (source.opened.host ?? 'Your files') : source.id.split('/')[0]!;
     makers.set(maker, [...(makers.get(maker) ?? []), source]);
   }
   return (
     <label class="field">
       <span>{props.label}</span>
       <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
+        {!props.sources.some(({ id }) => id === props.value) && <option value={props.value}>{props.value}</option>}
         {Array.from(makers, ([maker, sources]) => (
           <optgroup key={maker} label={maker}>
             {sources.map(({ id, opened }) => (

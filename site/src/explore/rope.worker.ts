@@ -24,12 +24,15 @@ import {
 import { expose } from 'comlink';
 import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
 import { counted, readGguf } from '../shared/model-files.js';
+import type { Remote } from '../shared/remote.js';
 
 /** The parts of a model's files that RoPE needs. */
 export type Opened = {
   readonly file: string;
   readonly bytesRead: number;
   readonly bytes: number;
+  /** The host that was asked. Undefined for the visitor's own files. */
+  readonly host?: string;
   /** The facts from the headers of the weights. Undefined without weights. */
   readonly weights?: { readonly tensors: number; readonly parameters: number; readonly types: readonly string[] };
 } & (
@@ -90,15 +93,15 @@ export interface Exported {
 
 const total = (files: readonly File[]): number => files.reduce((sum, { size }) => sum + size, 0);
 
-async function openGguf(files: readonly File[]): Promise<Opened> {
+async function openGguf(files: readonly (File | Remote)[]): Promise<Opened> {
   const count = { bytes: 0 };
-  const { file, header, factors } = await readGguf(files, count);
+  const { file, header, factors, bytes } = await readGguf(files, count);
   const { metadata, tensors } = header;
   return {
     kind: 'gguf',
     file,
     bytesRead: count.bytes,
-    bytes: total(files),
+    bytes,
     weights: {
       tensors: tensors.length,
       parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
@@ -113,7 +116,7 @@ async function openGguf(files: readonly File[]): Promise<Opened> {
 async function openJson(config: File, files: readonly File[]): Promise<Opened> {
   const count = { bytes: 0 };
   const read = async (file: File): Promise<unknown> =>
-    parseJson(await readExactly(counted(file, count), 0, file.size, file.name), file.name);
+    parseJson(await readExactly(await counted(file, count), 0, file.size, file.name), file.name);
   const json = await read(config);
   const shards = files.filter(({ name }) => /\.safetensors$/i.test(name));
   const common = { kind: 'json' as const, file: config.name, json };
@@ -129,7 +132,7 @@ async function openJson(config: File, files: readonly File[]): Promise<Opened> {
   let [tensors, parameters] = [0, 0];
   const types = new Set<string>();
   for (const file of used) {
-    const header = await safetensorsHeaderOf(counted(file, count), file.name);
+    const header = await safetensorsHeaderOf(await counted(file, count), file.name);
     for (const { type, shape } of header.tensors.values()) {
       tensors++;
       parameters += shape.reduce((a, b) => a * b, 1);
@@ -202,6 +205,11 @@ const worker = {
         ? 'A .safetensors file does not say how its model rotates: config.json beside it does. Drop both, or their folder.'
         : `${named.join(', ')}: expected a config.json, a .gguf, or a folder with one.`,
     );
+  },
+
+  /** Reads the headers of a GGUF on another host, or of all its parts. */
+  async openRemote(asked: string, parts: readonly Remote[]): Promise<Opened> {
+    return { ...(await openGguf(parts)), file: asked, host: new URL(parts[0]!.url).host };
   },
 
   /** Compares two sides layer by layer, with their angles at positions up to `last`. */

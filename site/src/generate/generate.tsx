@@ -7,13 +7,13 @@ import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
-import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
+import { ModelField } from '../shared/model-field.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { How, Loaded, Looked, Models, Source } from './model.worker.js';
 
-const SOURCES = { box: 'The model in the box', files: 'My files', address: 'An address' } as const;
+const SOURCES = { box: 'The model in the box', other: 'Another: files, a name or an address' } as const;
 const BACKENDS = {
   cpu: 'cpu: WebAssembly, with threads where the page may have them',
   webgpu: 'webgpu: the GPU',
@@ -87,9 +87,10 @@ const pace = ({ promptTokens, prefill, decode, tokens, seed, reason }: Generatio
   }.`;
 
 function Generate() {
-  const [kind, setKind] = useAddress('from', 'box', isSource);
-  const [address, setAddress] = useState('');
-  const [files, setFiles] = useState<readonly File[]>([]);
+  const [named, setNamed] = useAddress('model', '');
+  const [linked] = useState(named);
+  const [kind, setKind] = useAddress('from', named === '' ? 'box' : 'other', isSource);
+  const [other, setOther] = useState<Source>();
   const [backend, setBackend] = useAddress('backend', 'cpu', isBackend);
   const [context, setContext] = useAddressNumber('context', 512, { min: 8, max: 1 << 20 });
   const [prompt, setPrompt] = useAddress('prompt', 'It was a dark night, and the ship');
@@ -191,12 +192,12 @@ function Generate() {
       }
     });
 
-  const source = (): Source | undefined => {
-    if (kind === 'box') return { kind, base: BASE };
-    if (kind === 'files') return files.length > 0 ? { kind, files } : undefined;
-    return URL.canParse(address) ? { kind, address } : undefined;
+  const chosen: Source | undefined = kind === 'box' ? { kind, base: BASE } : other;
+  const choose = (source: Source, name: string): Promise<void> => {
+    setOther(source);
+    setNamed(name);
+    return look(source);
   };
-  const chosen = source();
   const idle = busy === undefined;
   return (
     <>
@@ -245,28 +246,25 @@ function Generate() {
           English in their style, knows nothing, and follows no instructions. 1.9 MB, from this site.
         </p>
       )}
-      {kind === 'files' && (
-        <Drop
+      {kind === 'other' && (
+        <ModelField
           label="a GGUF file, or a folder with config.json, tokenizer.json and *.safetensors,"
-          onFiles={(dropped) => {
-            setFiles(dropped);
-            void look({ kind: 'files', files: dropped });
-          }}
+          asks="the model’s files, its weights only when you load it"
+          linked={linked}
+          disabled={!idle}
+          onFiles={(files) => void choose({ kind: 'files', files }, '')}
           onError={setError}
+          onFound={(found) =>
+            choose(
+              found.kind === 'gguf'
+                ? { kind: 'remote', parts: found.parts }
+                : { kind: 'address', address: new URL('.', found.url).href },
+              found.asked,
+            )
+          }
         >
-          {files.length > 0 && <p>{files.map(({ name }) => name).join(', ')}</p>}
-        </Drop>
-      )}
-      {kind === 'address' && (
-        <label class="field">
-          <span>Address of a GGUF file or of a HuggingFace folder; the page asks its host for it</span>
-          <input
-            type="url"
-            value={address}
-            placeholder="https://huggingface.co/…/resolve/main/"
-            onInput={(event) => setAddress(event.currentTarget.value)}
-          />
-        </label>
+          {other?.kind === 'files' && <p>{other.files.map(({ name }) => name).join(', ')}</p>}
+        </ModelField>
       )}
       <Failure error={error} next={looked ? undefined : 'Choose another model, or another backend.'} />
       <div class="actions">

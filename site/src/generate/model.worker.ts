@@ -2,6 +2,7 @@
 import {
   type ChatMessage,
   fetchModelFiles,
+  fetchSource,
   type Generation,
   generate,
   type LoadProgress,
@@ -13,13 +14,16 @@ import {
 import { expose } from 'comlink';
 import { BACKENDS } from 'ropewalk';
 import { breath } from '../shared/breath.js';
+import type { Remote } from '../shared/remote.js';
 
 /** The source of a model. */
 export type Source =
   /** The bundled model, with the site's root. */
   | { readonly kind: 'box'; readonly base: string }
   | { readonly kind: 'files'; readonly files: readonly File[] }
-  /** The address of a GGUF file, or of a folder in HuggingFace's form. */
+  /** A GGUF on another host, or its parts. */
+  | { readonly kind: 'remote'; readonly parts: readonly Remote[] }
+  /** The address of a folder in HuggingFace's form. */
   | { readonly kind: 'address'; readonly address: string };
 
 /** The engine that runs it. */
@@ -57,6 +61,10 @@ export interface Wish {
 
 async function filesOf(source: Source): Promise<ModelFiles> {
   if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
+  if (source.kind === 'remote') {
+    const opened = source.parts.map(async ({ name, url }) => [name, await fetchSource(url)] as const);
+    return new Map(await Promise.all(opened));
+  }
   return fetchModelFiles(source.kind === 'address' ? source.address : `${source.base}data/marline/model-q8_0.gguf`);
 }
 
