@@ -37,7 +37,7 @@ interface Exhibit {
   readonly mutant: Mutant;
   readonly steps: readonly string[];
   readonly example: MutantExample;
-  /** The first position at which it shows, on each axis; undefined if it stays within the tolerance. */
+  /** Where it first shows: a position, on each axis, or the last token; undefined if it stays within the tolerance. */
   readonly first: string | undefined;
   /** The values of the steps that differ, where it first shows. */
   readonly trace: readonly (readonly [name: string, right: string, wrong: string])[];
@@ -90,14 +90,20 @@ function stepsOf(mutant: Mutant, { expected }: Pick<MutantExample, 'expected'>, 
   return { heads, right: steps, wrong: change && changed(steps, change) };
 }
 
-/** Tries positions between the last at which a bug does not show and the first at which it does. */
+/**
+ * Tries positions between the last at which a bug does not show and the first at which it does.
+ *
+ * @returns where it first shows: a position, or the last token of a call, whatever its position
+ */
 function narrowed(mutant: Mutant, example: MutantExample, read: ReadHeads, first: Place): string {
   const { observation, expected } = example;
   const { batch, seq, positions, numAxes } = read;
-  if (numAxes > 1) return positionOf(read, first.batch, first.seq);
+  if (numAxes > 1) return `position ${positionOf(read, first.batch, first.seq)}`;
   let found = positions[first.batch * seq + first.seq]!;
   const shape = (observation.positions as { shape?: readonly number[] }).shape;
   let well = Math.max(-1, ...positions.slice(0, batch * seq).filter((position) => position < found));
+  let tries = 0;
+  let lasts = 0;
   while (shape && found - well > 1) {
     const step = (found - well) / seq;
     const tried = Int32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, n) =>
@@ -111,11 +117,13 @@ function narrowed(mutant: Mutant, example: MutantExample, read: ReadHeads, first
     const again = { ...readHeads({ ...input, y: observation.x }, expected), y };
     const at = firstOf(again, excessOf(again))?.seq;
     if (at === undefined) break;
+    tries++;
+    if (at === seq - 1) lasts++;
     const before = at === 0 ? well : tried[at - 1]!;
     if (tried[at] === found && before === well) break;
     [found, well] = [tried[at]!, before];
   }
-  return String(found);
+  return tries > 1 && lasts === tries ? 'the last token of a call' : `position ${found}`;
 }
 
 const figure = (value: number | undefined): string =>
@@ -304,7 +312,7 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
   const shows =
     first === undefined
       ? `On this model it stays within what a kernel with angles in f32 may be off.`
-      : `It first shows at <strong>position ${first}</strong>, and ${shareOf(exhibit)}.`;
+      : `It first shows at <strong>${first}</strong>, and ${shareOf(exhibit)}.`;
   const values = trace.map(([name, a, b]) => `<tr><th scope="row">${name}</th><td>${a}</td><td>${b}</td></tr>`);
   const block = (title: string, text: string): string =>
     `<div><h3>${title}</h3><pre tabindex="0"><code>${escaped(text)}</code></pre></div>`;
@@ -345,7 +353,7 @@ function card(exhibit: Exhibit): string {
   const words = `${id} ${does} ${needs ?? ''} ${threads.join(' ')}`.toLowerCase();
   const groups = Object.keys(STEPS).filter((name) => STEPS[name]!.some((step) => steps.includes(step)));
   return `<li class="card museum-card" id="${id}" data-find="${escaped(words)}" data-steps="${groups.join('|')}">
-<figure class="museum-frame">${image(exhibit, '../', 'lazy')}<figcaption>${example.from}: ${shareOf(exhibit)}${first === undefined ? '' : `, first at position ${first}`}</figcaption></figure>
+<figure class="museum-frame">${image(exhibit, '../', 'lazy')}<figcaption>${example.from}: ${shareOf(exhibit)}${first === undefined ? '' : `, first at ${first}`}</figcaption></figure>
 <h3 class="mono"><a href="${id}/">${id}</a></h3><p>${escaped(does)}</p>
 <p class="muted">${needs === undefined ? '' : `Needs ${escaped(needs)}. `}${threads.map(threadLink).join(', ')}</p>
 <p class="museum-go"><a class="button" href="../diagnose/?bug=${id}">Diagnose<span class="visually-hidden"> ${id}</span></a></p></li>`;
