@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { loadModel, logits, type Model } from '@ropewalk/model';
+import { type LoadOptions, loadModel, logits, type Model } from '@ropewalk/model';
 import { ROOT } from './build.js';
 
 /** Computes the logits of a prompt: of all tokens, `[tokens, vocab]`, or of the last alone. */
@@ -21,14 +21,17 @@ export type ServedApi = 'llama-server' | 'vllm' | 'sglang' | 'echo' | 'each';
 export const MARLINE = join(ROOT, 'models/marline');
 
 /** Loads the bundled model from its folder, with fields of config.json changed. */
-export function marlineWith(fields: Readonly<Record<string, unknown>> = {}): Promise<Model> {
+export function marlineWith(
+  fields: Readonly<Record<string, unknown>> = {},
+  options: LoadOptions = { backend: 'cpu' },
+): Promise<Model> {
   const files = readdirSync(MARLINE).filter((name) => /\.(json|safetensors)$/.test(name));
   const bytes = (name: string): Uint8Array => {
     const file = readFileSync(join(MARLINE, name));
     if (name !== 'config.json') return new Uint8Array(file);
     return new TextEncoder().encode(JSON.stringify({ ...JSON.parse(file.toString()), ...fields }));
   };
-  return loadModel(Object.fromEntries(files.map((name) => [name, bytes(name)])), { backend: 'cpu' });
+  return loadModel(Object.fromEntries(files.map((name) => [name, bytes(name)])), options);
 }
 
 /** Runs a model, with positions of its own or a temperature. */

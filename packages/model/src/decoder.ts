@@ -49,7 +49,16 @@ export interface Decoder {
   readonly scratch: Scratch;
   /** The precision of activations in products with blocks. */
   readonly activations: Activations;
+  /** Sees tensors of the forward pass as they are made. */
+  readonly observe: Observer | undefined;
 }
+
+/**
+ * Sees a tensor of the forward pass, whose first dimension counts tokens. It is scratch: read it before you return.
+ *
+ * @param name - `layers.3.q`; docs/trace.md lists the names in the order of the pass
+ */
+export type Observer = (name: string, tensor: Tensor) => void;
 
 /**
  * Runs a batch of tokens through all layers, and appends their keys and values to the cache.
@@ -65,7 +74,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   const batch = tokens.length;
   const step = stepOf(decoder, cache, batch, positions);
   const { x, normed, branch } = scratch.rows(batch);
-  const { norm } = step;
+  const { norm, seen } = step;
   /** Adds the output of a block to the residual stream. */
   const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
     const ofSum = config.family.blockNorms === 'sum';
@@ -83,23 +92,32 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   }
   if (weights.embeddingNorm) norm(x, weights.embeddingNorm, x);
 
+  seen?.('embedding', x);
   const perLayer = weights.perLayer && perLayerInputs(step, weights.perLayer, tokens); // [t, layers · width]
 
   for (const [layer, w] of weights.layers.entries()) {
     const kind = cache.layers[layer]!;
     const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
+    seen?.('attn_norm', input, layer);
     if (kind.recurrent || attends(kind)) {
       mix(step, w, layer, input); // [t, h], in branch
+      seen?.('attn', branch, layer);
       if (!parallel) addToStream(branch, w.attentionPostNorm);
+      if (!parallel) seen?.('mid', x, layer);
     }
-    if (kind.feedForward === false) continue;
+    if (kind.feedForward === false) {
+      seen?.('out', x, layer);
+      continue;
+    }
     const mlpInput = w.mlpNorm ? norm(x, w.mlpNorm, normed) : parallel ? input : x; // [t, h]
+    seen?.('mlp_norm', mlpInput, layer);
     const { intermediateSize: width } = layerSizes(config, layer);
     const made =
       w.router && !w.up
         ? mixtureOfExperts(step, w, mlpInput)
         : dense(step, [w.gate, w.up!, w.down!], mlpInput, width, normed); // [t, h]
     if (w.denseNorm) expertsBeside(step, w, norm(made, w.denseNorm, made));
+    seen?.('mlp', made, layer);
     if (parallel) addToStream(branch, w.attentionPostNorm);
     addToStream(made, w.mlpPostNorm);
     if (perLayer) {
@@ -109,6 +127,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
       addToStream(step.linear(gated, w.perLayerOut!, branch), w.perLayerPostNorm);
     }
     if (w.layerScale) multiply(step, x, w.layerScale);
+    seen?.('out', x, layer);
   }
   cache.length += batch;
   return x;
@@ -161,7 +180,7 @@ function perLayerInputs(
 type Step = ReturnType<typeof stepOf>;
 
 function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int32Array | undefined) {
-  const { runner, config, scratch, activations } = decoder;
+  const { runner, config, scratch, activations, observe } = decoder;
   const { numHeads, family } = config;
   // Positions are the same in every layer, so layers that rotate alike share a plan.
   const plans = new Map<RopeSpec, RopePlan>();
@@ -174,6 +193,10 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
     batch,
     past: cache.length,
     rows: scratch.rows(batch),
+    seen:
+      observe &&
+      ((part: string, x: Tensor, layer?: number): void =>
+        observe(layer === undefined ? part : `layers.${layer}.${part}`, x)),
     /** Returns the position of a token on the first axis. */
     positionOf: (token: number): number => positions?.[token] ?? cache.length + token,
     ropePlan(rope: RopeSpec): RopePlan {
@@ -233,6 +256,8 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
   const { runner, config, cache, batch, past, rows } = step;
   const { q, gate, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
   scaleByPosition(step, layer, q);
+  step.seen?.('q_rope', q, layer);
+  step.seen?.('k_rope', keys.slice(0, past, past + batch), layer);
 
   // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
   const { window, chunk } = cache.layers[layer]!;
@@ -250,6 +275,7 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
     }
   if (gate) runner.run(planSwiglu(gate, out, out, { activation: 'sigmoid' }));
   if (w.vB) step.perHead(out, w.vB.weight, rows.values);
+  step.seen?.('heads', out, layer);
   step.linear(w.vB ? rows.values : attended, w.output!, rows.branch); // [t, h]
 }
 
@@ -412,6 +438,7 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
     .view([batch, numHeads, parts * headDim]);
   const q = queries.slice(2, 0, headDim);
   const gate = family.outputGate && queries.slice(2, headDim, 2 * headDim);
+  step.seen?.('q', q, layer);
   // A norm of each head and the rotation are one pass; other norms come first, or last.
   const last = family.qkNormLast === true;
   const rotated = config.qkNorm && family.qkNorm === 'rotated';
@@ -424,11 +451,13 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
     return { q, keys, values };
   }
   const k = step.linear(input, w.k, first(rows.k, numKvHeads * headDim)).view([batch, numKvHeads, headDim]);
+  step.seen?.('k', k, layer);
   const valueRows = first(rows.v, numKvHeads * valueDim);
   let v = w.v ? step.linear(input, w.v, valueRows).view([batch, numKvHeads, valueDim]) : k;
   if (family.valueNorm) {
     v = step.norm(v, ones(valueDim), valueRows.view([batch, numKvHeads, valueDim]));
   }
+  step.seen?.('v', v, layer);
   const normBoth = (): void => {
     if (w.qNorm) normHeads(step, q, w.qNorm);
     if (w.kNorm) normHeads(step, k, w.kNorm);
@@ -584,7 +613,9 @@ function scaleChosen({ runner, batch, rows: { indices, chosen, expertScales } }:
 /** Runs the final norm, if there is one, over some rows of the residual stream: `[r, h]` → `[r, h]`, a scratch view. */
 export function finalNorm(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { norm } = decoder.weights;
-  return norm ? runNorm(decoder, x, norm, decoder.scratch.rows(x.shape[0]!).normed) : x;
+  const normed = norm ? runNorm(decoder, x, norm, decoder.scratch.rows(x.shape[0]!).normed) : x;
+  decoder.observe?.('norm', normed);
+  return normed;
 }
 
 /** Computes logits, scaled and soft-capped, of at most {@link logitRows} rows: `[r, h]` → `[r, vocab]`, a scratch view. */
@@ -594,6 +625,7 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const logits = scratch.logits(x.shape[0]!);
   runner.run(planLinear(finalNorm(decoder, x), weights.head, logits, { activations }));
   if (logitScale !== 1 || softcap !== undefined) runner.run(planScale(logits, logitScale, logits, { softcap }));
+  decoder.observe?.('logits', logits);
   return logits;
 }
 

@@ -5,6 +5,7 @@
  * @module @ropewalk/model/internal
  */
 
+export type { Observer } from './decoder.js';
 export { WIDENED, widenBlocks } from './dequantize.js';
 export { describeModel, folderOf, type ModelDescription } from './description.js';
 export type { EngineModel, LoadingOptions, Sequence, Wanted } from './engine.js';

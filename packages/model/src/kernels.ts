@@ -10,7 +10,7 @@ import {
   readName,
   readOptions,
 } from 'ropewalk/internal';
-import { type Decoder, finalNorm, forward, logitsOf, Scratch } from './decoder.js';
+import { type Decoder, finalNorm, forward, logitsOf, type Observer, Scratch } from './decoder.js';
 import type { Engine, EngineModel, Sequence } from './engine.js';
 import { KvCache } from './kv-cache.js';
 import { CHUNK_TOKENS, logitRows, memoryOf } from './memory.js';
@@ -50,11 +50,12 @@ const BEYOND_WASM =
  * Makes the engine that loadModel uses by default.
  *
  * @param given - backend, threads, memory
+ * @param observe - sees the tensors of each forward pass
  * @throws {RopewalkError} RANGE for a value that is no backend; UNSUPPORTED, when the model is opened, for activations
  *   that the backend cannot round
  * @example const engine = kernelEngine({ backend: 'cpu', threads: 2 });
  */
-export function kernelEngine(given: KernelOptions = {}): Engine {
+export function kernelEngine(given: KernelOptions = {}, observe?: Observer): Engine {
   const {
     backend,
     widenTo = 'f32',
@@ -76,7 +77,8 @@ export function kernelEngine(given: KernelOptions = {}): Engine {
         if (!known.includes(activations))
           fail('UNSUPPORTED', where, `${rw.name} does not round them. Use cpu, or leave them at f32.`);
         if (widenTo !== 'f32' && widenTo !== 'f16') refuse('DTYPE', 'loadModel: widenTo', 'f32 or f16', widenTo);
-        return kernelModel(rw, planModel(description, { widenTo, formats: blockFormats }), activations, free);
+        const planned = planModel(description, { widenTo, formats: blockFormats });
+        return kernelModel(rw, planned, { activations, observe }, free);
       } catch (error) {
         free();
         throw error;
@@ -92,7 +94,12 @@ function openedBackend(backend: KernelOptions['backend']): Ropewalk | undefined 
 }
 
 /** @param free - disposes the backend if it is the model's own */
-function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations, free: () => void): EngineModel {
+function kernelModel(
+  rw: Ropewalk,
+  model: PlannedModel,
+  running: Pick<Decoder, 'activations' | 'observe'>,
+  free: () => void,
+): EngineModel {
   const { config } = model;
   const loaded = new Map<string, Weight>();
   const scratch = new Scratch(rw, config);
@@ -113,7 +120,7 @@ function kernelModel(rw: Ropewalk, model: PlannedModel, activations: Activations
     },
     async load(_session, options) {
       await loadWeights(rw, model, loaded, options);
-      decoder = { runner: rw, config, weights: assembleWeights(config, loaded), scratch, activations };
+      decoder = { runner: rw, config, weights: assembleWeights(config, loaded), scratch, ...running };
     },
     openSequence: (session) => kernelSequence(decoder!, session),
     dispose() {

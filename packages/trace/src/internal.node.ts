@@ -1,0 +1,3 @@
+/** The parts of `ropewalk trace` that open and write files (Node only). They make no promise. @module */
+export { openDump } from './read/open.node.js';
+export { Recorder } from './record.node.js';

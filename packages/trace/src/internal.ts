@@ -1,0 +1,2 @@
+/** The parts of `ropewalk trace` that need no files. They make no promise: they change without notice. @module */
+export type { Dump, DumpTensor, LayerFacts, RunFacts } from './dump.js';
