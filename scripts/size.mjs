@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 5_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_330,
+  cli: 8_500,
   diagnose: 10_610,
   devices: 2_090,
   dialects: 9_140,
@@ -23,7 +23,7 @@ const BUDGETS = {
   oracle: 8_700,
   probe: 2_250,
   ropewalk: 14_800,
-  trace: 450,
+  trace: 3_030,
 };
 
 let above = 0;

@@ -54,7 +54,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
     'workflows/aclnn',
   ],
   Kernels: ['diagnose', 'verify', 'vectors', 'mutants'],
-  Models: ['model', 'probe', 'to-gguf', 'convert', 'diff', 'passport', 'permute', 'import', 'export'],
+  Models: ['model', 'trace', 'probe', 'to-gguf', 'convert', 'diff', 'passport', 'permute', 'import', 'export'],
   Backends: ['cpu', 'webgpu', 'webnn', 'onnxruntime', 'kv-caches'],
   NPUs: ['devices', 'aicore', 'aicore-kernels'],
   Project: ['features', 'changelog', 'contributing', 'bench', 'golden-vectors', 'marline'],

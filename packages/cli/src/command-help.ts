@@ -49,6 +49,7 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
       'probe http://localhost:8080',
       'probe --replay answers.jsonl -m folder',
     ],
+    trace: ['trace.md', "trace record -p 'Call me' -o ours", 'trace ours theirs.safetensors'],
     cache: ['model.md#engines', 'cache', 'cache --remove'],
   },
   'Look at a device': {

@@ -90,7 +90,8 @@ export async function readSeen(command: string, options: LogitsInput): Promise<S
   return seen;
 }
 
-function checkPositions({ positions }: Seen, tokens: number): void {
+/** Refuses positions of other tokens. */
+export function checkPositions({ positions }: Seen, tokens: number): void {
   const { shape } = positions ?? {};
   if (shape && (shape.at(-1) !== tokens || shape.length > 2))
     refuse('SHAPE', '--positions', `shape [tokens=${tokens}], or [axes, ${tokens}]`, shape);

@@ -602,6 +602,16 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--tolerance <number>', 'exit 1 if a logit differs by more; runtimes of float32 keep 0.001')
     .action(ending(async (a, b, options) => (await import('./compare-logits.js')).compareLogits(a, b, options)));
 
+  seeing(program.command('trace'))
+    .description('say where two runs of a model part, and why; or record the tensors of a run')
+    .argument('<a>', 'the reference: a folder or a file of tensors; or the word record, which writes such a folder')
+    .argument('[b]', 'what is compared with it, likewise')
+    .option('--junit <file>', 'write the result there, for CI')
+    .option('-m, --model <path>', `record: ${MODEL}; by default models/marline, which comes with the package`)
+    .option('--at <names>', "record: the tensors, such as 'layers.*.{q,k,v}'; all of them unless given")
+    .option('-o, --out <dir>', 'record: the folder to write')
+    .action(ending(async (a, b, options) => (await import('./trace.js')).trace(a, b, options)));
+
   program
     .command('probe')
     .description('say what RoPE, positions and weights a model server computes with, from its log-probabilities')

@@ -292,7 +292,7 @@ test('help, with and without a command', async () => {
 describe('as a program', () => {
   /** Commands that other tests start so, for their streams, signals, environment or threads. */
   const elsewhere =
-    'aicore bench check compare-logits diagnose embed generate logits perplexity permute probe vectors verify'.split(
+    'aicore bench check compare-logits diagnose embed generate logits perplexity permute probe trace vectors verify'.split(
       ' ',
     );
   writeFileSync(join(folder, 'log.jsonl'), '{"request":1,"step":0,"positions":[0]}\n');

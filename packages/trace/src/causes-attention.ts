@@ -1,0 +1,198 @@
+/**
+ * The cause of wrong heads: attention is computed again from each side's own q, k and v, with masks, scales, caps and
+ * head mappings that kernels have, until it gives that side's heads.
+ *
+ * @module
+ */
+import { type Cause, number, type Scene } from './cause.js';
+import { compare } from './compare.js';
+import type { Rows } from './side.js';
+
+/** A way to attend. */
+interface Way {
+  readonly scale: number;
+  /** The head of k and v that a head of q reads. */
+  readonly mapping: 'grouped' | 'tiled';
+  readonly window?: number;
+  readonly chunk?: number;
+  readonly softcap?: number;
+  readonly causal: 'causal' | 'both ways' | 'without itself';
+  /** Tokens at the start that nobody sees. */
+  readonly skipped?: number;
+}
+
+interface Inputs {
+  readonly q: Rows;
+  readonly k: Rows;
+  readonly v: Rows;
+  readonly headDim: number;
+}
+
+/** More tokens than these are not computed again: the work grows with their square. */
+const MOST_TOKENS = 384;
+const MOST_HEADS = 8;
+
+export async function attentionCauses(scene: Scene): Promise<Cause[]> {
+  const [q, k, v] = [await scene.load('q_rope'), await scene.load('k_rope'), await scene.load('v')];
+  const headDim = scene.heads?.headDim;
+  if (!headDim) return [];
+  const sideOf = (side: 'a' | 'b'): Inputs | undefined => {
+    const [ofQ, ofK, ofV] = [q[side], k[side], v[side]];
+    if (!ofQ || !ofK || !ofV || ofQ.width % headDim !== 0 || ofK.width % headDim !== 0) return undefined;
+    if (ofQ.tokens !== scene.a.tokens || ofK.tokens !== scene.a.tokens || ofQ.width % ofK.width !== 0) return undefined;
+    if ((ofV.width * ofQ.width) % ofK.width !== 0 || (ofV.width * ofQ.width) / ofK.width !== scene.a.width)
+      return undefined;
+    return { q: ofQ, k: ofK, v: ofV, headDim };
+  };
+  const [ofA, ofB] = [sideOf('a'), sideOf('b')];
+  if (!ofA || !ofB) return [];
+  const usual: Way = { scale: 1 / Math.sqrt(headDim), mapping: 'grouped', causal: 'causal' };
+  const left = (inputs: Inputs, heads: Rows, way: Way): number => apart(scene, inputs, heads, way);
+  const fitted = (inputs: Inputs, heads: Rows, base: Way): Way | undefined => {
+    for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.bound) return way;
+    const scale = bestOf((x) => left(inputs, heads, { ...base, scale: x }), base.scale / 30, base.scale * 30);
+    if (left(inputs, heads, { ...base, scale }) <= scene.bound) return { ...base, scale };
+    const softcap = bestOf((x) => left(inputs, heads, { ...base, softcap: x }), 0.5, 500);
+    return left(inputs, heads, { ...base, softcap }) <= scene.bound ? { ...base, softcap } : undefined;
+  };
+  const wayA = fitted(ofA, scene.a, usual);
+  const wayB = wayA && fitted(ofB, scene.b, wayA);
+  if (!wayA || !wayB) return [];
+  const says = differenceWords(wayA, wayB, headDim);
+  return says.length > 0
+    ? [
+        {
+          id: says[0]![0],
+          says: `Attention: ${says.map(([, words]) => words).join(' ')}`,
+          left: left(ofB, scene.b, wayB),
+        },
+      ]
+    : [];
+}
+
+/** The ways that differ from one in one thing. */
+function* waysBeside(base: Way, { first, a }: Scene, headDim: number): Generator<Way, void> {
+  yield base;
+  // A window of N first shows at token N.
+  if (first > 0 && first < a.tokens) {
+    yield { ...base, window: first };
+    yield { ...base, chunk: first };
+  }
+  for (const causal of ['both ways', 'without itself', 'causal'] as const)
+    if (causal !== base.causal) yield { ...base, causal };
+  yield { ...base, mapping: base.mapping === 'grouped' ? 'tiled' : 'grouped' };
+  for (const scale of [1, 1 / headDim, 1 / Math.sqrt(2 * headDim), Math.SQRT2 / Math.sqrt(headDim), Math.sqrt(headDim)])
+    yield { ...base, scale };
+  for (const softcap of [50, 30, 20]) yield { ...base, softcap };
+  for (const skipped of [1, 2, 4]) yield { ...base, skipped };
+  const { window: _w, chunk: _c, softcap: _s, ...open } = base;
+  if (base.window || base.chunk || base.softcap) yield open;
+}
+
+/** Finds the least of a function over a range whose numbers differ in their orders. */
+function bestOf(of: (x: number) => number, low: number, high: number): number {
+  const at = (share: number): number => low * (high / low) ** share;
+  let best = 0;
+  let least = Number.POSITIVE_INFINITY;
+  for (let n = 0; n <= 16; n++) {
+    const value = of(at(n / 16));
+    if (value < least) [best, least] = [n / 16, value];
+  }
+  let [from, to] = [best - 1 / 16, best + 1 / 16];
+  for (let n = 0; n < 30; n++) {
+    const [x, y] = [from + (to - from) * 0.382, from + (to - from) * 0.618];
+    if (of(at(x)) < of(at(y))) to = y;
+    else from = x;
+  }
+  return at((from + to) / 2);
+}
+
+/** Attends with some heads, and returns the largest difference of a row from the heads that a side has. */
+function apart({ a }: Scene, { q, k, v, headDim }: Inputs, heads: Rows, way: Way): number {
+  const [numHeads, numKvHeads] = [q.width / headDim, k.width / headDim];
+  const valueDim = v.width / numKvHeads;
+  const group = numHeads / numKvHeads;
+  const step = Math.max(1, Math.floor(numHeads / MOST_HEADS));
+  const tokens = Math.min(a.tokens, MOST_TOKENS);
+  const picked = Array.from({ length: numHeads }, (_, h) => h).filter((h) => h % step === 0);
+  const shape = { tokens, width: picked.length * valueDim, headDim: valueDim };
+  const [made, given] = [new Float32Array(tokens * shape.width), new Float32Array(tokens * shape.width)];
+  const scores = new Float64Array(tokens);
+  for (const [n, h] of picked.entries()) {
+    const kv = way.mapping === 'grouped' ? Math.floor(h / group) : h % numKvHeads;
+    for (let t = 0; t < tokens; t++) {
+      const to = t * shape.width + n * valueDim;
+      const from = Math.max(way.skipped ?? 0, way.window ? t - way.window + 1 : 0, way.chunk ? t - (t % way.chunk) : 0);
+      const end = way.causal === 'both ways' ? tokens : way.causal === 'causal' ? t + 1 : t;
+      let most = Number.NEGATIVE_INFINITY;
+      for (let s = from; s < end; s++) {
+        let dot = 0;
+        for (let i = 0; i < headDim; i++)
+          dot += q.data[t * q.width + h * headDim + i]! * k.data[s * k.width + kv * headDim + i]!;
+        dot *= way.scale;
+        if (way.softcap) dot = way.softcap * Math.tanh(dot / way.softcap);
+        scores[s] = dot;
+        if (dot > most) most = dot;
+      }
+      let sum = 0;
+      for (let s = from; s < end; s++) sum += scores[s] = Math.exp(scores[s]! - most);
+      for (let s = from; s < end; s++)
+        for (let i = 0; i < valueDim; i++)
+          made[to + i]! += (scores[s]! / sum) * v.data[s * v.width + kv * valueDim + i]!;
+      given.set(heads.data.subarray(t * heads.width + h * valueDim, t * heads.width + (h + 1) * valueDim), to);
+    }
+  }
+  return compare({ ...shape, data: given }, { ...shape, data: made }).worst;
+}
+
+/** Says what two ways to attend differ in. */
+function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: string][] {
+  const words: [string, string][] = [];
+  const seen = (way: Way): string =>
+    way.window ? `a window of ${way.window} tokens` : way.chunk ? `chunks of ${way.chunk} tokens` : 'all tokens before';
+  if (seen(a) !== seen(b)) words.push(['window', `B's tokens see ${seen(b)}, A's ${seen(a)}.`]);
+  if (a.causal !== b.causal) {
+    const of = {
+      causal: 'those before them and themselves',
+      'both ways': 'later tokens too',
+      'without itself': 'those before them, but not themselves',
+    };
+    words.push(['mask', `B's tokens see ${of[b.causal]}, A's ${of[a.causal]}.`]);
+  }
+  if (a.mapping !== b.mapping) {
+    const of = {
+      grouped: 'head h reads key head ⌊h / group⌋',
+      tiled: 'head h reads key head h mod the number of key heads',
+    };
+    words.push(['head mapping', `in B ${of[b.mapping]}, in A ${of[a.mapping]}.`]);
+  }
+  if (a.scale !== b.scale) {
+    const usual = (scale: number): string =>
+      Math.abs(scale * Math.sqrt(headDim) - 1) < 1e-6 ? `1/√head_dim = ${number(scale)}` : number(scale, 4);
+    words.push(['attention scale', `B's scores are multiplied by ${usual(b.scale)}, A's by ${usual(a.scale)}.`]);
+  }
+  const cap = ({ softcap }: Way): string => (softcap ? `capped at ${number(softcap)}` : 'not capped');
+  if (a.softcap !== b.softcap) words.push(['softcap', `B's scores are ${cap(b)}, A's are ${cap(a)}.`]);
+  if (a.skipped !== b.skipped) {
+    const first = (way: Way): string => (way.skipped ? `not the first ${way.skipped}` : 'the first one too');
+    words.push(['mask', `B's tokens see ${first(b)}, A's ${first(a)}.`]);
+  }
+  return words;
+}
+
+/** Logits that are capped on one side only. */
+export function softcapCause({ kind, a, b, bound, worst }: Scene): Cause[] {
+  if (kind !== 'logits') return [];
+  const some = (rows: Rows): Rows => ({
+    ...rows,
+    tokens: Math.min(rows.tokens, 8),
+    data: rows.data.subarray(0, Math.min(rows.tokens, 8) * rows.width),
+  });
+  const [x, y] = [some(a), some(b)];
+  const left = (cap: number): number =>
+    compare(y, { ...x, data: x.data.map((one) => cap * Math.tanh(one / cap)) }).worst;
+  const cap = bestOf(left, 1, 1000);
+  const rest = left(cap);
+  const says = `B's logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of A's.`;
+  return rest <= bound && rest <= worst / 3 ? [{ id: 'softcap', says, left: rest }] : [];
+}

@@ -1,0 +1,94 @@
+/** The cause of a wrong rotation: `diagnose` runs on the q or k of the layer, before and after RoPE. @module */
+import { type Diagnosis, diagnose, identify } from '@ropewalk/diagnose';
+import { bindRope, planRope, type RopeSpec, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { runReference } from 'ropewalk/reference';
+import type { Cause, Scene } from './cause.js';
+import type { Rows } from './side.js';
+
+/** Tokens and heads that a diagnosis looks at: it runs about 200 known bugs on each. */
+const MOST_TOKENS = 96;
+const MOST_HEADS = 4;
+
+/** Looks for what the second side's rotation does beside the first side's, or beside the RoPE of the model's files. */
+export async function ropeCauses(scene: Scene): Promise<Cause[]> {
+  const plain = scene.kind === 'q_rope' ? 'q' : 'k';
+  const [given, normed] = [await scene.load(plain), await scene.load(`${plain}_norm`)];
+  const headDim = scene.heads?.headDim;
+  if (!headDim || scene.a.width % headDim !== 0) return [];
+  const tokens = tokensOf(scene);
+  const positions = tokens.map((t) => scene.positions[t] ?? t);
+  const heads = (rows: Rows): Tensor<'f32'> => headsOf(rows, tokens, headDim);
+  const same = (rows: Rows | undefined): Rows | undefined =>
+    rows?.data.length === scene.a.data.length ? rows : undefined;
+  const before = { a: same(normed.a ?? given.a), b: same(normed.b ?? given.b) };
+  const [yA, yB] = [heads(scene.a), heads(scene.b)];
+  const ownRope = before.a && rotationOf(heads(before.a), yA, positions);
+  const spec = scene.heads?.rope ?? ownRope;
+  if (!spec || spec.headDim !== headDim || spec.axes) return [];
+  // The first side must rotate as the record says; else its own rotation is the expectation.
+  const isRight = before.a && judged(heads(before.a), yA, positions, spec);
+  const x = before.b && (!before.a || isRight) ? heads(before.b) : unrotated(yA, positions, spec);
+  const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
+  const says = sentencesOf(diagnosis);
+  if (isRight === false && before.b && judged(heads(before.b), yB, positions, spec)) {
+    const other = diagnose({ x: heads(before.a!), y: yA, positions, layout: 'bsnh' }, { spec });
+    return sentencesOf(other).map((words) => ({
+      id: idOf(other),
+      says: `B rotates as the model's files say; A does not. ${words}`,
+      left: 0,
+    }));
+  }
+  return says.map((words) => ({ id: idOf(diagnosis), says: words, left: 0 }));
+}
+
+/** Picks tokens: the first ones, those around the first wrong one, and the last ones. */
+function tokensOf({ a, first }: Scene): number[] {
+  if (a.tokens <= MOST_TOKENS) return Array.from({ length: a.tokens }, (_, t) => t);
+  const third = MOST_TOKENS / 3;
+  const chosen = new Set<number>();
+  for (const from of [0, first - third / 2, a.tokens - third])
+    for (let t = 0; t < third; t++) chosen.add(Math.min(a.tokens - 1, Math.max(0, Math.floor(from) + t)));
+  return [...chosen].sort((x, y) => x - y);
+}
+
+function headsOf({ data, width }: Rows, tokens: readonly number[], headDim: number): Tensor<'f32'> {
+  const count = Math.min(MOST_HEADS, width / headDim);
+  const picked = new Float32Array(tokens.length * count * headDim);
+  for (const [n, t] of tokens.entries())
+    picked.set(data.subarray(t * width, t * width + count * headDim), n * count * headDim);
+  return tensorFrom(picked, { shape: [tokens.length, count, headDim] });
+}
+
+function judged(x: Tensor, y: Tensor, positions: readonly number[], spec: RopeSpec): boolean {
+  const { verdict } = diagnose({ x, y, positions, layout: 'bsnh' }, { spec }, { mutants: [] });
+  return verdict === 'as expected' || verdict === 'less precise';
+}
+
+/** Identifies the first side's own rotation, where no record says it. */
+function rotationOf(x: Tensor, y: Tensor, positions: readonly number[]): RopeSpec | undefined {
+  const { explains, expected } = identify({ x, y, positions, layout: 'bsnh' });
+  return explains === undefined ? undefined : expected?.spec;
+}
+
+function unrotated(y: Tensor<'f32'>, positions: readonly number[], spec: RopeSpec): Tensor<'f32'> {
+  const x = zeros('f32', y.shape);
+  runReference(bindRope(planRope({ ...spec, positions, direction: 'backward', tableDtype: 'f64' }), y, x));
+  return x;
+}
+
+const idOf = ({ verdict, named }: Diagnosis): string =>
+  verdict === 'known bug' ? `rope: ${named[0]!.id}` : `rope: ${verdict}`;
+
+/** Says what a diagnosis has found, and nothing where it has not understood y. */
+function sentencesOf({ verdict, named, differences, rowSummary }: Diagnosis): string[] {
+  if (verdict === 'known bug')
+    return named.slice(0, 2).map(({ mutants }) => {
+      const threads = mutants.flatMap((one) => one.threads).slice(0, 2);
+      const does = mutants.map((one) => one.does).join(' And: ');
+      return `RoPE: ${does}${threads.length > 0 ? ` (${threads.join(', ')})` : ''}`;
+    });
+  if (verdict === 'different') return differences.slice(0, 3).map(({ words }) => `RoPE: ${words.replace(/\.?$/, '.')}`);
+  if (verdict === 'partly right' && rowSummary)
+    return rowSummary.wrong.slice(0, 3).map(({ where, holds }) => `RoPE: ${where} hold ${holds}`.replace(/\.?$/, '.'));
+  return [];
+}

@@ -1,0 +1,175 @@
+/** How far two tensors are apart, row by row, and how much of that rounding explains. @module */
+import type { Rows } from './side.js';
+
+/** The differences of two matrices. Those of a row are relative to the first side's row. */
+export interface Difference {
+  readonly tokens: number;
+  /** The root mean square of all elements, as a share of the first side's. */
+  readonly rms: number;
+  /** The error of the row that is farthest apart. */
+  readonly worst: number;
+  readonly worstRow: number;
+  readonly rows: Float64Array;
+  /** The root of the mean square of the first side, and of the difference. */
+  readonly size: number;
+  readonly absolute: number;
+  /** The first row of each side with NaN or an infinity. */
+  readonly notFinite: readonly [a: number | undefined, b: number | undefined];
+}
+
+/** Rows that are much smaller than the others are judged as if they had this share of the usual size: a sink's v is near 0. */
+const LEAST_ROW = 0.25;
+
+/** Compares two matrices of one shape. */
+export function compare(a: Rows, b: Rows): Difference {
+  const { tokens, width } = a;
+  const [norms, parts] = [new Float64Array(tokens), new Float64Array(tokens)];
+  const notFinite: [number | undefined, number | undefined] = [undefined, undefined];
+  for (let t = 0; t < tokens; t++) {
+    let [own, apart] = [0, 0];
+    for (let n = t * width; n < (t + 1) * width; n++) {
+      const [x, y] = [a.data[n]!, b.data[n]!];
+      own += x * x;
+      if (x !== y) apart += (x - y) ** 2; // both sides may mask with -Infinity
+    }
+    norms[t] = Math.sqrt(own);
+    parts[t] = Math.sqrt(apart);
+    if (Number.isFinite(own + apart)) continue;
+    for (const [side, rows] of [a, b].entries())
+      if (notFinite[side] === undefined && !rows.data.subarray(t * width, (t + 1) * width).every(Number.isFinite))
+        notFinite[side] = t;
+  }
+  const least = LEAST_ROW * medianOf(norms);
+  const rows = parts.map((part, t) =>
+    part === 0 ? 0 : Number.isFinite(part) ? part / Math.max(norms[t]!, least, 1e-30) : Infinity,
+  );
+  const worstRow = rows.reduce((best, error, t) => (error > rows[best]! ? t : best), 0);
+  const mean = (values: Float64Array): number =>
+    Math.sqrt(values.reduce((sum, x) => sum + x * x, 0) / Math.max(1, tokens * width));
+  const [size, absolute] = [mean(norms), mean(parts)];
+  return {
+    tokens,
+    rms: absolute / Math.max(size, 1e-30),
+    worst: rows[worstRow] ?? 0,
+    worstRow,
+    rows,
+    size,
+    absolute,
+    notFinite,
+  };
+}
+
+export function medianOf(values: Float64Array | readonly number[]): number {
+  const sorted = Float64Array.from(values).sort();
+  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+}
+
+/** The dtypes whose rounding is told by the bits that their values leave free in f32. */
+const HELD = [
+  ['bf16', 0xffff, 2 ** -9],
+  ['f16', 0x1fff, 2 ** -12],
+  ['f32', 0, 2 ** -25],
+] as const;
+
+export type Held = (typeof HELD)[number][0];
+
+/** Finds the dtype that all values fit: frameworks widen dumps. Few values, or zeros, tell nothing. */
+export function heldDtype({ data }: Rows): Held | undefined {
+  const bits = new Uint32Array(data.buffer, data.byteOffset, data.length);
+  const step = Math.max(1, Math.floor(data.length / 4096));
+  let [all, seen] = [0, 0];
+  for (let n = 0; n < bits.length; n += step) {
+    if (data[n] === 0) continue;
+    all |= bits[n]!;
+    seen++;
+  }
+  return seen < 64 ? undefined : HELD.find(([, free]) => (all & free) === 0)![0];
+}
+
+export const roundoffOf = (held: Held): number => HELD.find(([name]) => name === held)![2];
+
+/** A step's output may be so many times as far apart as its inputs: attention and norms enlarge a difference. */
+const ENLARGES = 8;
+/** Sums of thousands of products, in another order, differ by about so many roundings. */
+const ROUNDINGS = 32;
+/** No noise moves a row by more. */
+const MOST = 0.7;
+
+/**
+ * The ruler: the difference that rounding explains at a step.
+ *
+ * Each step rounds its rows once more, independently, so that differences grow as the root of the number of steps; the
+ * coarsest dtype that either side has shown counts. The differences measured at the steps before, which were accepted,
+ * are enlarged by at most {@link ENLARGES}. From RoPE on, angles that were made in f32 add position × 2^-24 radians.
+ */
+export class Ruler {
+  #roundoff = roundoffOf('f32');
+  #held: Held = 'f32';
+  #steps = 0;
+  #lately: number[] = [];
+  /** The differences that were accepted though no dtype explains them, once they were found to be noise. */
+  adopted: { readonly step: string; readonly rms: number } | undefined;
+
+  get held(): Held {
+    return this.#held;
+  }
+
+  get steps(): number {
+    return this.#steps;
+  }
+
+  /** The largest difference of the steps before that were accepted lately. */
+  get measured(): number {
+    return Math.max(0, ...this.#lately);
+  }
+
+  /** Takes note of the dtypes of a step. */
+  sees(...rows: readonly Rows[]): void {
+    for (const one of rows) {
+      const held = heldDtype(one);
+      if (held === undefined || roundoffOf(held) <= this.#roundoff) continue;
+      [this.#held, this.#roundoff] = [held, roundoffOf(held)];
+    }
+  }
+
+  /** @param lastPosition - the largest position, from RoPE on; else 0 */
+  bound(lastPosition: number): number {
+    const rounding = ROUNDINGS * this.#roundoff * Math.sqrt(1 + this.#steps);
+    return Math.min(MOST, Math.max(rounding + lastPosition * 2 ** -24, ENLARGES * this.measured));
+  }
+
+  accept(worst: number): void {
+    this.#steps++;
+    // Two layers of the usual names: an old difference may have been one of a tensor that nothing reads.
+    this.#lately = [...this.#lately.slice(-24), worst];
+  }
+}
+
+/** Noise of fewer bits is at most this much. */
+const MOST_NOISE = 0.2;
+
+/**
+ * Says whether a difference is noise: as large in every token and in every part of the row, as that of weights in fewer
+ * bits. A fault has a place.
+ */
+export function isFlat(a: Rows, b: Rows, { rms, rows }: Difference): boolean {
+  if (rms > MOST_NOISE || a.tokens < 4) return false;
+  if (!isEven(rows)) return false;
+  const blocks = Math.min(16, a.width);
+  const shares = Array.from({ length: blocks }, (_, block) => {
+    let [own, apart] = [0, 0];
+    for (let t = 0; t < a.tokens; t++)
+      for (let c = Math.floor((block * a.width) / blocks); c < Math.floor(((block + 1) * a.width) / blocks); c++) {
+        const at = t * a.width + c;
+        own += a.data[at]! ** 2;
+        apart += (a.data[at]! - b.data[at]!) ** 2;
+      }
+    return Math.sqrt(apart / Math.max(own, 1e-30));
+  });
+  return isEven(shares);
+}
+
+function isEven(errors: Float64Array | readonly number[]): boolean {
+  const middle = medianOf(errors);
+  return errors.every((error) => error <= 5 * middle && error >= middle / 5);
+}

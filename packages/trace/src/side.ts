@@ -1,0 +1,150 @@
+/** One dump, sorted by the places of its tensors; its values are loaded as rows, a row for each token. @module */
+import { hostOf } from 'ropewalk/backend';
+import { readIntegers } from 'ropewalk/internal';
+import type { Dump, DumpTensor, LayerFacts } from './dump.js';
+import { KINDS, type Kind, type Place, placeOf } from './names.js';
+
+/** The tensors of one place: those of each rank, and of each rank those of successive forward passes. */
+export interface Group extends Place {
+  readonly key: string;
+  /** The forward pass; undefined when those of all passes are joined. */
+  readonly step: number | undefined;
+  readonly ranks: readonly (readonly DumpTensor[])[];
+}
+
+/** Values as a matrix, a row for each token. */
+export interface Rows {
+  readonly tokens: number;
+  readonly width: number;
+  /** The size of a head, where the shape tells it. */
+  readonly headDim: number | undefined;
+  readonly data: Float32Array;
+}
+
+/** A dump, sorted. */
+export interface Side {
+  readonly dump: Dump;
+  readonly steps: number;
+  readonly groups: ReadonlyMap<string, Group>;
+  /** The tensors whose names no rule knows, or that are not from a forward pass. */
+  readonly unnamed: readonly DumpTensor[];
+  /** The tokens and positions that the dump has, `[tokens]`. */
+  readonly tokens: readonly number[] | undefined;
+  readonly positions: readonly number[] | undefined;
+  /** Returns the number of tokens of a rank and a pass; undefined where no tensor tells. */
+  rowsOf(rank: number, step: number): number | undefined;
+  facts(layer: number): LayerFacts | undefined;
+}
+
+/** The kinds whose last dimension is the width of the stream, so that the others count tokens. */
+const WIDE: ReadonlySet<Kind> = new Set(['embedding', 'attn_norm', 'attn', 'mid', 'mlp_norm', 'mlp', 'out', 'norm']);
+const MAX_COUNTED = 2 ** 22;
+
+export function countSteps({ tensors }: Dump): number {
+  return new Set(tensors.map(({ step = 0 }) => step)).size;
+}
+
+/**
+ * Sorts a dump.
+ *
+ * @param joined - whether the tensors of successive passes are one tensor, as a prompt that went through in chunks
+ */
+export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
+  const found = new Map<string, { place: Place; step: number | undefined; tensors: DumpTensor[] }>();
+  const unnamed: DumpTensor[] = [];
+  const wide = new Map<string, number>();
+  const hasPre = dump.tensors.some(({ name }) => /pre_feedforward_layernorm/.test(name));
+  for (const tensor of dump.tensors) {
+    let place = placeOf(tensor.name);
+    if (hasPre && place && /post_attention_layernorm/.test(tensor.name)) place = { ...place, kind: 'attn_post' };
+    const { item = 0, kind } = place ?? {};
+    if (!place || !/^(?:f|bf)/.test(tensor.dtype) || tensor.shape.includes(0) || (item > 0 && kind !== 'out')) {
+      unnamed.push(tensor);
+      continue;
+    }
+    const { shape, rank = 0, step = 0 } = tensor;
+    if (WIDE.has(place.kind) && shape.length > 1 && !wide.has(`${rank}.${step}`))
+      wide.set(
+        `${rank}.${step}`,
+        shape.slice(0, -1).reduce((a, b) => a * b, 1),
+      );
+    const key = `${joined ? '' : step}:${place.layer ?? ''}:${place.kind}`;
+    const group = found.get(key) ?? { place, step: joined ? undefined : step, tensors: [] };
+    group.tensors.push(tensor);
+    found.set(key, group);
+  }
+  // A runtime may give q one name before and after RoPE: the last one of a pass is rotated.
+  for (const [key, { place, step, tensors }] of [...found]) {
+    if (place.kind !== 'q' && place.kind !== 'k') continue;
+    const rotated = key.replace(/[qk]$/, '$&_rope');
+    const later = tensors.filter((one, n) => tensors.slice(0, n).some((other) => sameCall(one, other)));
+    if (later.length === 0 || found.has(rotated)) continue;
+    const last = later.filter((one) => !later.slice(later.indexOf(one) + 1).some((other) => sameCall(one, other)));
+    found.set(rotated, { place: { ...place, kind: `${place.kind}_rope` }, step, tensors: last });
+  }
+  const groups = new Map<string, Group>();
+  for (const [key, { place, step, tensors }] of found) {
+    const ranks = new Map<string, Map<number, DumpTensor>>();
+    for (const tensor of tensors) {
+      const item = place.kind === 'out' ? (placeOf(tensor.name)!.item ?? 0) : 0;
+      const rank = `${tensor.rank ?? 0}.${item}`;
+      const ofRank = ranks.get(rank) ?? new Map();
+      // The first of several with one name is q before RoPE; of others the last one is what the next step reads.
+      if (!ofRank.has(tensor.step ?? 0) || (place.kind !== 'q' && place.kind !== 'k'))
+        ofRank.set(tensor.step ?? 0, tensor);
+      ranks.set(rank, ofRank);
+    }
+    const order = [...ranks].sort(([a], [b]) => Number(a) - Number(b));
+    const sorted = order.map(([, steps]) => [...steps].sort(([a], [b]) => a - b).map(([, tensor]) => tensor));
+    groups.set(key, { ...place, key, step, ranks: sorted });
+  }
+  const [tokens, positions] = [await integersOf(dump, 'tokens'), await integersOf(dump, 'positions')];
+  return {
+    dump,
+    steps: countSteps(dump),
+    groups,
+    unnamed,
+    tokens,
+    positions,
+    rowsOf: (rank, step) =>
+      wide.get(`${rank}.${step}`) ?? wide.get(`0.${step}`) ?? (dump.tensors.length > 0 ? tokens?.length : undefined),
+    facts: (layer) => dump.facts?.layers[layer],
+  };
+}
+
+const sameCall = (a: DumpTensor, b: DumpTensor): boolean =>
+  (a.rank ?? 0) === (b.rank ?? 0) && (a.step ?? 0) === (b.step ?? 0);
+
+const COUNTED: Readonly<Record<'tokens' | 'positions', RegExp>> = {
+  tokens: /^(?:tokens|input_ids|inp_tokens|token_ids)$/,
+  positions: /^(?:positions|position_ids|inp_pos)$/,
+};
+
+async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Promise<readonly number[] | undefined> {
+  const found = tensors.filter(
+    ({ name, dtype }) => /^[iu]/.test(dtype) && COUNTED[what].test(name.replace(/^.*\./, '')),
+  );
+  const sized = found.filter(({ shape }) => shape.reduce((a, b) => a * b, 1) <= MAX_COUNTED);
+  const parts: number[] = [];
+  for (const one of sized) {
+    if (one.shape.filter((dim) => dim !== 1).length > 1) return undefined; // axes, or a batch
+    parts.push(...readIntegers(await one.read(), one.name));
+  }
+  return parts.length > 0 ? parts : undefined;
+}
+
+/** Compares two places in the order of the pass. */
+export function inOrder(a: Group, b: Group): number {
+  const at = ({ kind, layer }: Place): number => layer ?? (KINDS.indexOf(kind) === 0 ? -1 : Number.MAX_SAFE_INTEGER);
+  return (a.step ?? 0) - (b.step ?? 0) || at(a) - at(b) || KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind);
+}
+
+/** Reads a tensor as f32: nothing that is compared needs more. */
+export async function valuesOf(tensor: DumpTensor): Promise<Float32Array> {
+  const read = await tensor.read();
+  if (read.dtype === 'f32' && read.isContiguous()) {
+    const host = hostOf(read, tensor.name) as Float32Array;
+    return host.subarray(read.offset, read.offset + read.size);
+  }
+  return Float32Array.from((await read.readNumbers()) as Float64Array);
+}

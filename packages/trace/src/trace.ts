@@ -1,0 +1,446 @@
+/** Two dumps beside each other: matched, compared step by step, and the first divergence explained. @module */
+import { fail } from 'ropewalk/backend';
+import {
+  type Arrangement,
+  arranged,
+  describeArrangement,
+  type Fused,
+  findArrangement,
+  inOwnOrder,
+  overlap,
+  readGroup,
+  type Wanted,
+} from './arrange.js';
+import { type Cause, leftBy, type Scene } from './cause.js';
+import { attentionCauses, softcapCause } from './causes-attention.js';
+import { ropeCauses } from './causes-rope.js';
+import { valueCauses } from './causes-values.js';
+import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
+import type { Dump, LayerFacts } from './dump.js';
+import { KINDS, type Kind, READERS } from './names.js';
+import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
+
+/** A tensor of both sides. */
+export interface Step {
+  /** Our name for it: `layers.3.q_rope`. */
+  readonly name: string;
+  readonly kind: Kind;
+  readonly layer: number | undefined;
+  readonly pass: number | undefined;
+  readonly difference: Difference;
+  /** The largest difference of a row that the ruler allows; undefined after the first divergence. */
+  readonly bound: number | undefined;
+  readonly state: 'same' | 'noise' | 'convention' | 'diverges' | 'after';
+}
+
+/** The step where the second side first leaves the ruler. */
+export interface Divergence {
+  readonly step: Step;
+  /** The first token beyond the ruler, and how many tokens are. */
+  readonly firstToken: number;
+  readonly wrongTokens: number;
+  readonly tokens: number;
+  /** The inputs of the step that are the same on both sides, and those that are in neither dump. */
+  readonly inputs: readonly string[];
+  readonly causes: readonly Cause[];
+}
+
+export interface TraceReport {
+  readonly a: string;
+  readonly b: string;
+  readonly steps: readonly Step[];
+  readonly divergence: Divergence | undefined;
+  /** Sentences on how tensors were matched, and on differences of convention. */
+  readonly matched: readonly string[];
+  readonly unmatched: { readonly a: readonly string[]; readonly b: readonly string[] };
+  readonly notes: readonly string[];
+  /** The coarsest dtype that was seen, and the noise that was measured. */
+  readonly ruler: { readonly dtype: Held; readonly measured: number; readonly adopted: Ruler['adopted'] };
+}
+
+/** A pair of groups; one of them may be a part of a fused tensor. */
+interface Pair {
+  readonly group: Group;
+  readonly kind: Kind;
+  readonly a: Group;
+  readonly b: Group;
+  readonly fused: { readonly side: 'a' | 'b'; readonly part: number; readonly of: readonly Kind[] } | undefined;
+}
+
+const PARTS: readonly (readonly [whole: Kind, parts: readonly Kind[]])[] = [
+  ['qkv', ['q', 'k', 'v']],
+  ['gate_up', ['gate', 'up']],
+];
+
+/**
+ * Compares two dumps.
+ *
+ * @param a - the reference
+ * @param progress - called with the share that is done
+ * @throws {RopewalkError} FORMAT when no tensor of one is found in the other
+ */
+export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => void = () => {}): Promise<TraceReport> {
+  const joined = countSteps(a) !== countSteps(b);
+  const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
+  return trace.run(progress);
+}
+
+class Trace {
+  readonly #a: Side;
+  readonly #b: Side;
+  readonly #pairs: ReadonlyMap<string, Pair>;
+  readonly #ruler = new Ruler();
+  readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
+  readonly #differences = new Map<string, Difference>();
+  readonly #conventions = new Map<Kind, string>();
+  readonly #notes: string[] = [];
+  readonly #misshapen: string[] = [];
+  /** The rows of one step are read again and again while its cause is looked for. */
+  #latest: { readonly key: string; readonly rows: readonly [Rows, Rows] | undefined } | undefined;
+
+  constructor(a: Side, b: Side) {
+    [this.#a, this.#b] = [a, b];
+    this.#pairs = pairsOf(a, b);
+    if (this.#pairs.size === 0)
+      fail(
+        'FORMAT',
+        b.dump.label,
+        `no name of its tensors is known as one of ${a.dump.label}. docs/trace.md lists the names.`,
+      );
+  }
+
+  async run(progress: (done: number) => void): Promise<TraceReport> {
+    const [steps, order] = [[] as Step[], [...this.#pairs.values()].sort((x, y) => inOrder(x.group, y.group))];
+    let divergence: Divergence | undefined;
+    this.#compareInputs();
+    for (const [n, pair] of order.entries()) {
+      progress(n / order.length);
+      const difference = await this.#difference(pair);
+      if (!difference) continue;
+      const step = { name: nameOf(pair), kind: pair.kind, layer: pair.group.layer, pass: pair.group.step, difference };
+      if (divergence) {
+        steps.push({ ...step, bound: undefined, state: 'after' });
+        continue;
+      }
+      const bound = this.#ruler.bound(KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition() : 0);
+      const judged = await this.#judge(pair, { ...step, bound, state: 'same' });
+      steps.push(judged);
+      if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
+      else if (judged.state !== 'convention') this.#ruler.accept(difference.worst);
+    }
+    const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
+    const left = (side: Side): string[] => [
+      ...[...side.groups.values()].filter(({ key }) => !used.has(key)).map(({ ranks }) => ranks[0]![0]!.name),
+      ...side.unnamed
+        .map(({ name }) => name)
+        .filter((name) => !/(?:^|\.)(?:tokens|positions|position_ids|input_ids)$/.test(name)),
+    ];
+    const { held, measured, adopted } = this.#ruler;
+    return {
+      a: this.#a.dump.label,
+      b: this.#b.dump.label,
+      steps,
+      divergence,
+      matched: this.#matchedWords(),
+      unmatched: { a: left(this.#a), b: [...left(this.#b), ...this.#misshapen] },
+      notes: [...this.#a.dump.notes, ...this.#b.dump.notes, ...this.#notes, ...this.#conventions.values()],
+      ruler: { dtype: held, measured, adopted },
+    };
+  }
+
+  /** Compares the tokens and positions that both sides were given. */
+  #compareInputs(): void {
+    for (const what of ['tokens', 'positions'] as const) {
+      const [ours, theirs] = [this.#a[what], this.#b[what]];
+      if (!ours || !theirs || ours.length !== theirs.length) continue;
+      const at = ours.findIndex((one, n) => one !== theirs[n]);
+      if (at >= 0) this.#notes.push(`The ${what} differ: at token ${at} A has ${ours[at]}, B ${theirs[at]}.`);
+    }
+  }
+
+  async #judge(pair: Pair, step: Step): Promise<Step> {
+    const { difference, bound } = step;
+    const [a, b] = (await this.#rows(pair))!;
+    const [badA, badB] = difference.notFinite;
+    if (badA === undefined && badB === undefined && difference.worst <= this.#bound(step)) return step;
+    if (await this.#agreesAfter(pair, difference)) {
+      await this.#tellConvention(pair, step);
+      return { ...step, state: 'convention' };
+    }
+    if (badB === undefined && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+      this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
+      return { ...step, bound, state: 'noise' };
+    }
+    return { ...step, state: 'diverges' };
+  }
+
+  #bound({ kind, bound }: Step): number {
+    return this.#conventions.has(kind) ? 0 : bound!;
+  }
+
+  /** Says whether what is made from a tensor agrees though the tensor does not. */
+  async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
+    const isLast =
+      kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
+    const readers =
+      kind === 'out'
+        ? isLast
+          ? ['norm', 'logits']
+          : ['attn_norm', 'qkv', 'q', '+mid', '+out']
+        : (READERS[kind] ?? []);
+    for (const name of readers) {
+      const reader = name.replace('+', '') as Kind;
+      const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
+      const next = this.#pairs.get(keyOf(group.step, isLast || reader === 'logits' ? undefined : layer, reader));
+      const after = next && (await this.#difference(next));
+      if (!after) continue;
+      // The stream hides a small difference of a block: it must be gone, not small.
+      const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
+      return !isHidden && after.worst <= this.#ruler.bound(this.#lastPosition()) && after.notFinite[1] === undefined;
+    }
+    return false;
+  }
+
+  async #tellConvention(pair: Pair, step: Step): Promise<void> {
+    if (this.#conventions.has(pair.kind)) return;
+    const [cause] = await this.#causes(pair, step);
+    const why = cause ? ` ${cause.says}` : ((await this.#sameAs(pair, step)) ?? '');
+    this.#conventions.set(
+      pair.kind,
+      `${step.name} is another tensor in B, and what is made from it agrees: a difference of convention, not a fault.${why}`,
+    );
+  }
+
+  /** Looks for the tensor of the reference that a tensor really is. */
+  async #sameAs(pair: Pair, step: Step): Promise<string | undefined> {
+    const [, b] = (await this.#rows(pair))!;
+    for (const kind of KINDS) {
+      const group = this.#a.groups.get(keyOf(pair.group.step, pair.group.layer, kind));
+      const rows = group && kind !== pair.kind ? await this.#own(this.#a, group) : undefined;
+      if (rows?.data.length === b.data.length && compare({ ...b, data: rows.data }, b).worst <= step.bound!)
+        return ` It is A's ${kind}.`;
+    }
+    return undefined;
+  }
+
+  async #explain(pair: Pair, step: Step): Promise<Divergence> {
+    const { difference, bound } = step;
+    const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
+    const inputs: string[] = [];
+    for (const [kind, readers] of Object.entries(READERS)) {
+      if (!readers.slice(0, 3).includes(pair.kind)) continue;
+      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind as Kind));
+      const apart = input && (await this.#difference(input));
+      if (apart && !this.#conventions.has(kind as Kind))
+        inputs.push(`${nameOf(input)} ${apart.worst.toExponential(1)}`);
+    }
+    return {
+      step,
+      firstToken: wrong[0] ?? difference.worstRow,
+      wrongTokens: wrong.length,
+      tokens: difference.tokens,
+      inputs,
+      causes: await this.#causes(pair, step),
+    };
+  }
+
+  async #causes(pair: Pair, step: Step): Promise<Cause[]> {
+    const { difference, bound } = step;
+    const [a, b] = (await this.#rows(pair))!;
+    const [, bad] = difference.notFinite;
+    if (bad !== undefined) {
+      const what = `B has NaN or infinities from token ${bad} on, A has none: an overflow, a row that is masked whole, or memory that nothing wrote.`;
+      return [{ id: 'not finite', says: what, left: 0 }];
+    }
+    const first = Math.max(
+      0,
+      difference.rows.findIndex((error) => error > bound!),
+    );
+    const { layer } = pair.group;
+    const scene: Scene = {
+      kind: pair.kind,
+      layer,
+      a,
+      b,
+      first,
+      bound: bound!,
+      worst: difference.worst,
+      heads: this.#heads(layer, a, b),
+      positions: this.#positions(a.tokens),
+      load: (kind, at = layer) => this.#load(kind, at === -1 ? undefined : at, pair.group.step),
+      layersOf: (kind) =>
+        [...this.#pairs.values()].flatMap(({ group, kind: own }) =>
+          own === kind && group.step === pair.group.step && group.layer !== undefined ? [group.layer] : [],
+        ),
+    };
+    const causes: Cause[] = [];
+    if (/_rope$/.test(pair.kind)) {
+      const plain = await scene.load(pair.kind === 'q_rope' ? 'q' : 'k');
+      const left = plain.b && plain.b.data.length === b.data.length ? leftBy(scene, plain.b.data) : undefined;
+      if (left !== undefined)
+        causes.push({ id: 'not rotated', says: 'RoPE: B does not rotate: it has the input of RoPE here.', left });
+      else causes.push(...(await ropeCauses(scene)));
+    }
+    if (pair.kind === 'heads') causes.push(...(await attentionCauses(scene)));
+    causes.push(...softcapCause(scene));
+    if (causes.length === 0) for await (const one of valueCauses(scene)) causes.push(one);
+    return causes.slice(0, 3);
+  }
+
+  #positions(tokens: number): readonly number[] {
+    const given = this.#a.positions ?? this.#b.positions;
+    return given && given.length >= tokens ? given : Array.from({ length: tokens }, (_, t) => t);
+  }
+
+  #lastPosition(): number {
+    return (this.#a.positions ?? this.#b.positions ?? this.#a.tokens ?? []).length;
+  }
+
+  /** The heads of a layer: as a dump says, or as the shapes of q and k show. */
+  #heads(layer: number | undefined, ...rows: readonly Rows[]): LayerFacts | undefined {
+    if (layer === undefined) return undefined;
+    const facts = this.#a.facts(layer) ?? this.#b.facts(layer);
+    if (facts) return facts;
+    const [headDim] = [...rows.map((one) => one.headDim), this.#headDim(layer)].filter((one) => one !== undefined);
+    return headDim === undefined ? undefined : { numHeads: 0, numKvHeads: 0, headDim, rope: undefined };
+  }
+
+  /** The size of heads, from any tensor of the layer with a dimension for heads. */
+  #headDim(layer: number): number | undefined {
+    const facts = this.#a.facts(layer) ?? this.#b.facts(layer);
+    if (facts) return facts.headDim;
+    for (const side of [this.#a, this.#b])
+      for (const { layer: own, kind, ranks } of side.groups.values()) {
+        if (own !== layer || !['q', 'k', 'q_rope', 'k_rope'].includes(kind)) continue;
+        const shape = ranks[0]![0]!.shape.filter((dim) => dim !== 1);
+        if (shape.length >= 3) return shape.at(-1);
+      }
+    return undefined;
+  }
+
+  async #load(kind: Kind, layer: number | undefined, step: number | undefined): Promise<{ a?: Rows; b?: Rows }> {
+    const key = keyOf(step, layer, kind);
+    const pair = this.#pairs.get(key);
+    const rows = pair && (await this.#rows(pair));
+    if (rows) return { a: rows[0], b: rows[1] };
+    const group = this.#a.groups.get(key);
+    const own = group && (await this.#own(this.#a, group));
+    return own ? { a: own } : {};
+  }
+
+  async #own(side: Side, group: Group): Promise<Rows | undefined> {
+    return inOwnOrder(await readGroup(side, group), group.kind, side.rowsOf(0, group.step ?? 0));
+  }
+
+  async #difference(pair: Pair): Promise<Difference | undefined> {
+    const key = pair.group.key;
+    if (this.#differences.has(key)) return this.#differences.get(key);
+    const rows = await this.#rows(pair);
+    if (!rows) return undefined;
+    const difference = compare(...rows);
+    this.#differences.set(key, difference);
+    return difference;
+  }
+
+  /** Reads both sides of a pair, the second one in the layout of the first. */
+  async #rows(pair: Pair): Promise<readonly [Rows, Rows] | undefined> {
+    const { key } = pair.group;
+    if (this.#latest?.key === key) return this.#latest.rows;
+    const rows = await this.#arranged(pair);
+    if (!rows && !this.#misshapen.includes(nameOf(pair))) this.#misshapen.push(nameOf(pair));
+    this.#latest = { key, rows };
+    return rows;
+  }
+
+  async #arranged(pair: Pair): Promise<readonly [Rows, Rows] | undefined> {
+    const { kind, fused, group } = pair;
+    const flipped = fused?.side === 'a';
+    const [fixed, free] = flipped ? ([this.#b, this.#a] as const) : ([this.#a, this.#b] as const);
+    const [fixedGroup, freeGroup] = flipped ? [pair.b, pair.a] : [pair.a, pair.b];
+    const other = await this.#own(fixed, fixedGroup);
+    if (!other) return undefined;
+    // Embeddings are weights: their dtype says nothing of the arithmetic.
+    if (kind !== 'embedding') this.#ruler.sees(other);
+    const headDim = group.layer === undefined ? undefined : (this.#headDim(group.layer) ?? other.headDim);
+    const wanted: Wanted = { kind, other, headDim, fused: fused && (await this.#widths(fused, group, fixed)) };
+    if (fused && !wanted.fused) return undefined;
+    const raw = await readGroup(free, freeGroup);
+    const name = `${kind}${fused ? '*' : ''}`;
+    let layout = this.#layouts.get(name);
+    if (!layout) {
+      const like = this.#layouts.get(SIBLING[kind] ?? kind)?.arrangement;
+      const found = findArrangement(raw, wanted, like);
+      if (!found) return undefined;
+      layout = { arrangement: found.arrangement, fused: fused !== undefined };
+      this.#layouts.set(name, layout);
+    }
+    const rows = arranged(raw, layout.arrangement, wanted);
+    if (!rows || rows.width !== other.width) return undefined;
+    if (kind !== 'embedding') this.#ruler.sees(rows);
+    const [x, y] = overlap(other, rows, layout.arrangement.offset);
+    return flipped ? [y, x] : [x, y];
+  }
+
+  /** The widths of the parts of a fused tensor, as the other side has them. */
+  async #widths({ of, part }: NonNullable<Pair['fused']>, group: Group, fixed: Side): Promise<Fused | undefined> {
+    const widths: number[] = [];
+    for (const kind of of) {
+      const one = fixed.groups.get(keyOf(group.step, group.layer, kind));
+      const rows = one && (await this.#own(fixed, one));
+      if (!rows) return undefined;
+      widths.push(rows.width);
+    }
+    return { widths, part };
+  }
+
+  #matchedWords(): string[] {
+    const words = new Map<string, string[]>();
+    for (const [name, { arrangement, fused }] of this.#layouts) {
+      const how = describeArrangement(arrangement, fused);
+      if (how !== '') words.set(how, [...(words.get(how) ?? []), name.replace('*', '')]);
+    }
+    return [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
+  }
+}
+
+/** The tensors that are laid out alike. */
+const SIBLING: Readonly<Partial<Record<Kind, Kind>>> = {
+  k: 'q',
+  q_rope: 'q',
+  k_rope: 'k',
+  q_norm: 'q',
+  k_norm: 'k',
+  out: 'mid',
+};
+
+const keyOf = (step: number | undefined, layer: number | undefined, kind: Kind): string =>
+  `${step ?? ''}:${layer ?? ''}:${kind}`;
+
+function nameOf({ group: { layer, step }, kind }: Pick<Pair, 'group' | 'kind'>): string {
+  return `${layer === undefined ? '' : `layers.${layer}.`}${kind}${step ? ` of pass ${step}` : ''}`;
+}
+
+/** Finds the tensors that both sides have, alone or as a part of a fused one. */
+function pairsOf(a: Side, b: Side): Map<string, Pair> {
+  const pairs = new Map<string, Pair>();
+  for (const [key, group] of a.groups) {
+    const other = b.groups.get(key);
+    if (other) pairs.set(key, { group, kind: group.kind, a: group, b: other, fused: undefined });
+  }
+  for (const [whole, parts] of PARTS)
+    for (const [side, fusedIn, apartIn] of [
+      ['a', a, b],
+      ['b', b, a],
+    ] as const)
+      for (const group of fusedIn.groups.values()) {
+        if (group.kind !== whole) continue;
+        for (const [part, kind] of parts.entries()) {
+          const key = keyOf(group.step, group.layer, kind);
+          const one = apartIn.groups.get(key);
+          if (!one || pairs.has(key)) continue;
+          const both = side === 'a' ? { a: group, b: one } : { a: one, b: group };
+          pairs.set(key, { group: { ...group, kind, key }, kind, ...both, fused: { side, part, of: parts } });
+        }
+      }
+  return pairs;
+}
