@@ -76,9 +76,12 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
   const { x, normed, branch } = scratch.rows(batch);
   const { norm, seen } = step;
   /** Adds the output of a block to the residual stream. */
-  const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined): void => {
+  const addToStream = (made: Tensor<'f32'>, postNorm: Norm | undefined, layer: number, part: string): void => {
     const ofSum = config.family.blockNorms === 'sum';
-    if (postNorm && !ofSum) norm(made, postNorm, made);
+    if (postNorm && !ofSum) {
+      norm(made, postNorm, made);
+      seen?.(part, made, layer);
+    }
     if (residualScale !== 1) runner.run(planScale(made, residualScale, made));
     runner.run(planAdd(x, made, x));
     if (postNorm && ofSum) norm(x, postNorm, x);
@@ -102,7 +105,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
     if (kind.recurrent || attends(kind)) {
       mix(step, w, layer, input); // [t, h], in branch
       seen?.('attn', branch, layer);
-      if (!parallel) addToStream(branch, w.attentionPostNorm);
+      if (!parallel) addToStream(branch, w.attentionPostNorm, layer, 'attn_post');
       if (!parallel) seen?.('mid', x, layer);
     }
     if (kind.feedForward === false) {
@@ -118,13 +121,13 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
         : dense(step, [w.gate, w.up!, w.down!], mlpInput, width, normed); // [t, h]
     if (w.denseNorm) expertsBeside(step, w, norm(made, w.denseNorm, made));
     seen?.('mlp', made, layer);
-    if (parallel) addToStream(branch, w.attentionPostNorm);
-    addToStream(made, w.mlpPostNorm);
+    if (parallel) addToStream(branch, w.attentionPostNorm, layer, 'attn_post');
+    addToStream(made, w.mlpPostNorm, layer, 'mlp_post');
     if (perLayer) {
       const { perLayerWidth: own } = config;
       const gate = step.linear(x, w.perLayerGate!, scratch.rows(batch).perLayerGate);
       const gated = step.activate(gate, perLayer.slice(1, layer * own, (layer + 1) * own)); // [t, width]
-      addToStream(step.linear(gated, w.perLayerOut!, branch), w.perLayerPostNorm);
+      addToStream(step.linear(gated, w.perLayerOut!, branch), w.perLayerPostNorm, layer, 'per_layer');
     }
     if (w.layerScale) multiply(step, x, w.layerScale);
     seen?.('out', x, layer);
@@ -624,7 +627,10 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { logitScale, logitSoftcap: softcap } = config;
   const logits = scratch.logits(x.shape[0]!);
   runner.run(planLinear(finalNorm(decoder, x), weights.head, logits, { activations }));
-  if (logitScale !== 1 || softcap !== undefined) runner.run(planScale(logits, logitScale, logits, { softcap }));
+  if (logitScale !== 1 || softcap !== undefined) {
+    decoder.observe?.('head', logits);
+    runner.run(planScale(logits, logitScale, logits, { softcap }));
+  }
   decoder.observe?.('logits', logits);
   return logits;
 }

@@ -246,7 +246,7 @@ export function arranged(raw: readonly (readonly Raw[])[], how: Arrangement, wan
     if (!headDim || headDim % 2 !== 0 || rows.width % headDim !== 0) return undefined;
     rows = columnsOf(rows, pairColumns(rows.width, headDim, how.pairs));
   }
-  if (wanted?.kind === 'logits' && rows.width > wanted.other.width)
+  if ((wanted?.kind === 'logits' || wanted?.kind === 'head') && rows.width > wanted.other.width)
     rows = columnsOf(rows, range(0, wanted.other.width));
   return { ...rows, headDim };
 }
@@ -362,7 +362,7 @@ export function describeArrangement(
   fused: boolean,
 ): string {
   const words = [
-    order.some((n, at) => n !== at) ? 'dimensions in another order' : '',
+    order.every((n, at) => n === at) ? '' : order.length < 3 || order[0] === 2 ? 'transposed' : 'heads before tokens',
     merge === 'first'
       ? ''
       : merge === 'columns'

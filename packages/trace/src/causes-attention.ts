@@ -37,7 +37,8 @@ export async function attentionCauses(scene: Scene): Promise<Cause[]> {
   const headDim = scene.heads?.headDim;
   if (!headDim) return [];
   const sideOf = (side: 'a' | 'b'): Inputs | undefined => {
-    const [ofQ, ofK, ofV] = [q[side], k[side], v[side]];
+    // A runtime without a hook on RoPE rotates as the other side, unless its heads say otherwise.
+    const [ofQ, ofK, ofV] = [q, k, v].map((one) => one[side] ?? one.a) as [Rows?, Rows?, Rows?];
     if (!ofQ || !ofK || !ofV || ofQ.width % headDim !== 0 || ofK.width % headDim !== 0) return undefined;
     if (ofQ.tokens !== scene.a.tokens || ofK.tokens !== scene.a.tokens || ofQ.width % ofK.width !== 0) return undefined;
     if ((ofV.width * ofQ.width) % ofK.width !== 0 || (ofV.width * ofQ.width) / ofK.width !== scene.a.width)

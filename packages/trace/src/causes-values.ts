@@ -1,6 +1,5 @@
 /** Causes that a step's own values show: factors, rows, norms, the residual stream, another layer. @module */
 import { type Cause, leftBy, made, number, type Scene } from './cause.js';
-import type { Kind } from './names.js';
 import type { Rows } from './side.js';
 
 /** Fits b = c · a by least squares. */
@@ -119,85 +118,75 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
 
 type Try = (id: string, says: string, data: Float32Array | undefined) => Cause | undefined;
 
-/** A norm that did not run, or ran twice. */
+/** A norm that did not run, or ran twice, or read another residual stream. */
 async function normCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)[]> {
   const { kind, layer, a } = scene;
-  const input = await normInput(scene, kind, layer);
-  if (!input || input.data.length !== a.data.length) return [];
+  if (!['attn_norm', 'mlp_norm', 'norm'].includes(kind)) return [];
   const { tokens, width } = a;
-  const rootOf = (rows: Float32Array, t: number): number => {
-    let sum = 0;
-    for (let n = t * width; n < (t + 1) * width; n++) sum += rows[n]! ** 2;
-    return Math.sqrt(sum / width) || 1;
+  const normed = (rows: Float32Array): Float32Array => {
+    const roots = Float64Array.from({ length: tokens }, (_, t) => {
+      const row = rows.subarray(t * width, (t + 1) * width);
+      return Math.sqrt(row.reduce((sum, x) => sum + x * x, 0) / width) || 1;
+    });
+    return made(a, (at, t) => rows[at]! / roots[t]!);
   };
-  const [ofInput, ofA] = [
-    Float64Array.from({ length: tokens }, (_, t) => rootOf(input.data, t)),
-    Float64Array.from({ length: tokens }, (_, t) => rootOf(a.data, t)),
-  ];
-  const gains = factorOf(
-    made(a, (at, t) => input.data[at]! / ofInput[t]!),
-    a.data,
-    (at) => at % width,
-    width,
-  );
+  const from = layer ?? 1 + Math.max(...scene.layersOf('out'));
+  const input = kind === 'mlp_norm' ? (await scene.load('mid')).a : await before(scene, from);
+  if (input?.data.length !== a.data.length) return [];
+  const bare = normed(input.data);
+  const gains = factorOf(bare, a.data, (at) => at % width, width);
+  const gained = (rows: Float32Array): Float32Array => made(a, (at, _t, c) => rows[at]! * gains[c]!);
+  const sums =
+    kind === 'mlp_norm' ? await sumsOf(scene, 'attn', from) : from > 0 ? await sumsOf(scene, 'mlp', from - 1) : [];
   return [
     cause('norm missing', 'B has the input of the norm here: the norm did not run.', input.data),
-    cause(
-      'norm weight missing',
-      "B is normed, but without the norm's weight.",
-      made(a, (at, t) => input.data[at]! / ofInput[t]!),
-    ),
+    cause('norm weight missing', "B is normed, but without the norm's weight.", bare),
     cause(
       'norm weight + 1',
       "B's norm multiplies by 1 + weight, A's by the weight.",
-      made(a, (at, _t, c) => a.data[at]! * (1 + 1 / gains[c]!)),
+      made(a, (at) => a.data[at]! + bare[at]!),
     ),
     cause(
       'norm weight - 1',
       "A's norm multiplies by 1 + weight, B's by the weight.",
-      made(a, (at, _t, c) => a.data[at]! * (1 - 1 / gains[c]!)),
+      made(a, (at) => a.data[at]! - bare[at]!),
     ),
-    cause(
-      'norm doubled',
-      'B is A normed once more: the norm ran twice.',
-      made(a, (at, t, c) => (a.data[at]! / ofA[t]!) * gains[c]!),
-    ),
+    cause('norm doubled', 'B is A normed once more: the norm ran twice.', gained(normed(a.data))),
+    ...sums.map(([id, says, data]) => cause(id, says, gained(normed(data)))),
   ];
-}
-
-/** Returns the residual stream that a norm reads, as A has it. */
-async function normInput(scene: Scene, kind: Kind, layer: number | undefined): Promise<Rows | undefined> {
-  if (kind === 'mlp_norm') return (await scene.load('mid')).a;
-  if (kind === 'attn_norm') return before(scene, layer!);
-  if (kind === 'norm') return (await scene.load('out', Math.max(...scene.layersOf('out')))).a;
-  return undefined;
 }
 
 async function before(scene: Scene, layer: number): Promise<Rows | undefined> {
   return (layer === 0 ? await scene.load('embedding', -1) : await scene.load('out', layer - 1)).a;
 }
 
-/** Sums of the residual stream and what blocks add, with the wrong terms. */
+/** The residual stream and what a block adds to it, with the wrong terms. */
+async function sumsOf(
+  scene: Scene,
+  block: 'attn' | 'mlp',
+  layer: number,
+): Promise<[id: string, says: string, data: Float32Array][]> {
+  const stream = block === 'attn' ? await before(scene, layer) : (await scene.load('mid', layer)).a;
+  const branch = (await scene.load(block, layer)).a;
+  if (stream?.data.length !== scene.a.data.length || branch?.data.length !== scene.a.data.length) return [];
+  const name = block === 'attn' ? 'attention' : 'the MLP';
+  const sums = [
+    ['residual added', 'B holds the residual stream plus the output of the block here.', 1, 1],
+    ['residual missing', `The residual stream is not added: B has only the output of ${name}.`, 0, 1],
+    ['branch missing', `B has the residual stream alone: the output of ${name} is missing.`, 1, 0],
+    ['residual doubled', 'The residual stream is added twice.', 2, 1],
+    ['branch doubled', `The output of ${name} is added twice.`, 1, 2],
+    ['branch negated', `The output of ${name} is subtracted.`, 1, -1],
+  ] as const;
+  return sums.map(([id, says, x, y]) => [id, says, made(scene.a, (at) => x * stream.data[at]! + y * branch.data[at]!)]);
+}
+
+/** A sum of the residual stream and a block with the wrong terms, or a block that holds the sum. */
 async function residualCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)[]> {
-  const { kind, layer, a } = scene;
+  const { kind, layer } = scene;
   if (layer === undefined || !['mid', 'out', 'attn', 'mlp'].includes(kind)) return [];
-  const stream = kind === 'mid' || kind === 'attn' ? await before(scene, layer) : (await scene.load('mid')).a;
-  const branch = kind === 'mid' || kind === 'attn' ? (await scene.load('attn')).a : (await scene.load('mlp')).a;
-  if (!stream || !branch || stream.data.length !== a.data.length || branch.data.length !== a.data.length) return [];
-  const block = kind === 'mid' || kind === 'attn' ? 'attention' : 'the MLP';
-  const sum = (x: number, y: number): Float32Array => made(a, (at) => x * stream.data[at]! + y * branch.data[at]!);
-  const isBranch = kind === 'attn' || kind === 'mlp';
-  const both = 'B holds the residual stream plus the output of the block here.';
-  const tries: readonly (readonly [string, string, number, number])[] = [
-    isBranch
-      ? ['residual added', both, 1, 1]
-      : ['residual missing', `The residual stream is not added: B has only the output of ${block}.`, 0, 1],
-    ['branch missing', `B has the residual stream alone: the output of ${block} is missing.`, 1, 0],
-    ['residual doubled', 'The residual stream is added twice.', isBranch ? 1 : 2, 1],
-    ['branch doubled', `The output of ${block} is added twice.`, 1, 2],
-    ['branch negated', `The output of ${block} is subtracted.`, 1, -1],
-  ];
-  return tries.map(([id, says, x, y]) => cause(id, says, sum(x, y)));
+  const sums = await sumsOf(scene, kind === 'mid' || kind === 'attn' ? 'attn' : 'mlp', layer);
+  return sums.map(([id, says, data]) => cause(id, says, data));
 }
 
 /** Heads in another order. */

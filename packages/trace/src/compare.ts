@@ -90,8 +90,10 @@ export const roundoffOf = (held: Held): number => HELD.find(([name]) => name ===
 
 /** A step's output may be so many times as far apart as its inputs: attention and norms enlarge a difference. */
 const ENLARGES = 8;
-/** Sums of thousands of products, in another order, differ by about so many roundings. */
+/** Sums of thousands of products in f32, in another order, differ by about so many roundings. */
 const ROUNDINGS = 32;
+/** Sums are f32 too where values are stored in 16 bits: a step rounds its few inputs and outputs. */
+const FEW_ROUNDINGS = 8;
 /** No noise moves a row by more. */
 const MOST = 0.7;
 
@@ -103,7 +105,6 @@ const MOST = 0.7;
  * are enlarged by at most {@link ENLARGES}. From RoPE on, angles that were made in f32 add position × 2^-24 radians.
  */
 export class Ruler {
-  #roundoff = roundoffOf('f32');
   #held: Held = 'f32';
   #steps = 0;
   #lately: number[] = [];
@@ -127,14 +128,17 @@ export class Ruler {
   sees(...rows: readonly Rows[]): void {
     for (const one of rows) {
       const held = heldDtype(one);
-      if (held === undefined || roundoffOf(held) <= this.#roundoff) continue;
-      [this.#held, this.#roundoff] = [held, roundoffOf(held)];
+      if (held !== undefined && roundoffOf(held) > roundoffOf(this.#held)) this.#held = held;
     }
   }
 
-  /** @param lastPosition - the largest position, from RoPE on; else 0 */
-  bound(lastPosition: number): number {
-    const rounding = ROUNDINGS * this.#roundoff * Math.sqrt(1 + this.#steps);
+  /**
+   * @param lastPosition - the largest position, from RoPE on; else 0
+   * @param weights - embeddings, whose dtype is that of weights and says nothing of later steps
+   */
+  bound(lastPosition: number, weights: readonly Rows[] = []): number {
+    const roundoff = Math.max(...[this.#held, ...weights.map((rows) => heldDtype(rows) ?? 'f32')].map(roundoffOf));
+    const rounding = (roundoff < 1e-7 ? ROUNDINGS : FEW_ROUNDINGS) * roundoff * Math.sqrt(1 + this.#steps);
     return Math.min(MOST, Math.max(rounding + lastPosition * 2 ** -24, ENLARGES * this.measured));
   }
 

@@ -25,6 +25,7 @@ export const KINDS = [
   'mlp_post',
   'out',
   'norm',
+  'head',
   'logits',
 ] as const;
 
@@ -55,6 +56,7 @@ export const WORDS: Readonly<Record<Kind, string>> = {
   mlp_post: 'the normed output of the MLP',
   out: 'the residual stream after the layer',
   norm: 'the final norm',
+  head: 'the logits before their scale and cap',
   logits: 'the logits',
 };
 
@@ -84,7 +86,8 @@ export const READERS: Readonly<Partial<Record<Kind, readonly string[]>>> = {
   act: ['mlp', '+out'],
   mlp: ['mlp_post', '+out'],
   mlp_post: ['+out'],
-  norm: ['logits'],
+  norm: ['head', 'logits'],
+  head: ['logits'],
 };
 
 /** The place of a tensor. */
@@ -134,7 +137,8 @@ const OUTSIDE: readonly (readonly [RegExp, Kind])[] = [
     /(?:^|[._])(?:embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|inp_embd|embedding|embeddings)$/,
     'embedding',
   ],
-  [/(?:^|[._])(?:lm_head|logits|result_output|output_layer)$/, 'logits'],
+  [/(?:^|[._])(?:lm_head|embed_out|output_layer|head)$/, 'head'],
+  [/(?:^|[._])(?:logits|result_output)$/, 'logits'],
   [/(?:^|[._])(?:norm|ln_f|final_layernorm|final_layer_norm|result_norm)$/, 'norm'],
 ];
 

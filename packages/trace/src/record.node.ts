@@ -88,7 +88,7 @@ export class Recorder {
   async *#pieces(model: Model, { ids, positions, signal }: RecordedRun): AsyncGenerator<Seen[], void, void> {
     const whole = model.config.bidirectional;
     const session = whole ? undefined : model.openSession({ context: model.memory.context });
-    const logits = ['norm', 'logits'].some((name) => this.#at.test(name)) ? 'all' : 'none';
+    const logits = ['norm', 'head', 'logits'].some((name) => this.#at.test(name)) ? 'all' : 'none';
     const axes = (positions?.length ?? 0) / ids.length;
     const piece = whole ? ids.length : PIECE;
     try {

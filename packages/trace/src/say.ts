@@ -1,6 +1,6 @@
 /** The report of a trace: sentences, a picture of layers and tokens, JSON. @module */
 import { number } from './cause.js';
-import { WORDS } from './names.js';
+import { type Kind, WORDS } from './names.js';
 import type { Divergence, Step, TraceReport } from './trace.js';
 
 const MOST_LAYERS = 10;
@@ -37,6 +37,17 @@ export function traceLines(report: TraceReport): string[] {
   return lines;
 }
 
+/** The next step where no cause is proved. */
+const NEXT: Readonly<Partial<Record<Kind, string>>> = {
+  ...Object.fromEntries(
+    ['q', 'k', 'v', 'qkv', 'gate', 'up', 'gate_up'].map((kind) => [
+      kind,
+      'The step multiplies by one matrix: compare it in both runtimes.',
+    ]),
+  ),
+  attn: 'Dump the input of the output matrix too (o_proj.input): attention is then computed again from q, k and v.',
+};
+
 function divergenceLines({ step, firstToken, wrongTokens, tokens, inputs, causes }: Divergence): string[] {
   const { difference, bound, name, kind } = step;
   const whole =
@@ -49,7 +60,7 @@ function divergenceLines({ step, firstToken, wrongTokens, tokens, inputs, causes
       : '  No input of this step is in both dumps.',
     ...(causes.length > 0
       ? causes.map(({ says }) => `  cause  ${says}`)
-      : ['  No cause that is known here gives B from A.']),
+      : [`  No cause that is known here gives B from A.${NEXT[kind] ? ` ${NEXT[kind]}` : ''}`]),
   ];
 }
 

@@ -53,10 +53,10 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
   const found = new Map<string, { place: Place; step: number | undefined; tensors: DumpTensor[] }>();
   const unnamed: DumpTensor[] = [];
   const wide = new Map<string, number>();
-  const hasPre = dump.tensors.some(({ name }) => /pre_feedforward_layernorm/.test(name));
+  const hasPost = dump.tensors.some(({ name }) => /(?:pre|post)_feedforward_layernorm/.test(name));
   for (const tensor of dump.tensors) {
     let place = placeOf(tensor.name);
-    if (hasPre && place && /post_attention_layernorm/.test(tensor.name)) place = { ...place, kind: 'attn_post' };
+    if (hasPost && place && /post_attention_layernorm/.test(tensor.name)) place = { ...place, kind: 'attn_post' };
     const { item = 0, kind } = place ?? {};
     if (!place || !/^(?:f|bf)/.test(tensor.dtype) || tensor.shape.includes(0) || (item > 0 && kind !== 'out')) {
       unnamed.push(tensor);

@@ -122,7 +122,8 @@ class Trace {
         steps.push({ ...step, bound: undefined, state: 'after' });
         continue;
       }
-      const bound = this.#ruler.bound(KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition() : 0);
+      const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition() : 0;
+      const bound = this.#ruler.bound(position, pair.kind === 'embedding' ? await this.#rows(pair) : []);
       const judged = await this.#judge(pair, { ...step, bound, state: 'same' });
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
@@ -191,7 +192,9 @@ class Trace {
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
-      const next = this.#pairs.get(keyOf(group.step, isLast || reader === 'logits' ? undefined : layer, reader));
+      const next = this.#pairs.get(
+        keyOf(group.step, isLast || reader === 'logits' || reader === 'head' ? undefined : layer, reader),
+      );
       const after = next && (await this.#difference(next));
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
@@ -359,7 +362,6 @@ class Trace {
     const [fixedGroup, freeGroup] = flipped ? [pair.b, pair.a] : [pair.a, pair.b];
     const other = await this.#own(fixed, fixedGroup);
     if (!other) return undefined;
-    // Embeddings are weights: their dtype says nothing of the arithmetic.
     if (kind !== 'embedding') this.#ruler.sees(other);
     const headDim = group.layer === undefined ? undefined : (this.#headDim(group.layer) ?? other.headDim);
     const wanted: Wanted = { kind, other, headDim, fused: fused && (await this.#widths(fused, group, fixed)) };
@@ -420,11 +422,18 @@ function nameOf({ group: { layer, step }, kind }: Pick<Pair, 'group' | 'kind'>):
   return `${layer === undefined ? '' : `layers.${layer}.`}${kind}${step ? ` of pass ${step}` : ''}`;
 }
 
+function alone({ kind, step }: Group, own: Side, side: Side): Group | undefined {
+  const name = kind === 'head' ? 'logits' : kind === 'logits' ? 'head' : undefined;
+  if (!name || own.groups.has(keyOf(step, undefined, name))) return undefined;
+  return side.groups.get(keyOf(step, undefined, name));
+}
+
 /** Finds the tensors that both sides have, alone or as a part of a fused one. */
 function pairsOf(a: Side, b: Side): Map<string, Pair> {
   const pairs = new Map<string, Pair>();
   for (const [key, group] of a.groups) {
-    const other = b.groups.get(key);
+    // A model whose logits are neither scaled nor capped has them once, under either name.
+    const other = b.groups.get(key) ?? alone(group, a, b);
     if (other) pairs.set(key, { group, kind: group.kind, a: group, b: other, fused: undefined });
   }
   for (const [whole, parts] of PARTS)
