@@ -85,7 +85,9 @@ export async function readGroup(side: Side, group: Group): Promise<Raw[][]> {
 /** Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order. */
 function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: number | undefined): Rows | undefined {
   if (shape.length !== order.length || shape.length > 4) {
-    if (shape.length <= 4 || tokens === undefined || data.length % tokens !== 0) return undefined;
+    // The pass of one token, after a prompt, has lost the dimension of tokens with those of size 1.
+    const isOne = tokens === 1 && shape.length < order.length;
+    if ((shape.length <= 4 && !isOne) || tokens === undefined || data.length % tokens !== 0) return undefined;
     return { tokens, width: data.length / tokens, headDim: shape.at(-1), data };
   }
   const dims = order.map((n) => shape[n]!);

@@ -82,3 +82,20 @@ test('files with the same names are told apart, steps are in order, and a broken
   assert.equal(notes.length, 1);
   assert.match(notes[0]!, /^1 of 6 files cannot be read, such as .*cut\.npy/);
 });
+
+test('reads what msProbe wrote, without its parameters', async () => {
+  const { tensors, notes } = await openDump(join(import.meta.dirname, 'msprobe'));
+  const read = await Promise.all(tensors.map(async (one) => [one.name, one.shape, (await one.read()).dtype, one.step]));
+  assert.deepEqual(read, [
+    ['tokens', [1, 3], 'i64', 1],
+    ['embed_tokens', [1, 3, 4], 'f32', 1],
+    ['layers.0.input.0', [1, 3, 4], 'f32', 1],
+    ['layers.0', [1, 3, 4], 'f32', 1],
+    ['layers.0.q_proj.input.0', [1, 3, 4], 'f32', 1],
+    ['layers.0.q_proj', [1, 3, 4], 'f32', 1],
+  ]);
+  const values = async (n: number) => [...((await tensors[n]!.read()).readNumbers() as Float64Array)];
+  assert.deepEqual(await values(0), [1, 2, 3]);
+  assert.deepEqual(await values(3), await values(5));
+  assert.deepEqual(notes, ['2 files of gradients or parameters were left out.']);
+});

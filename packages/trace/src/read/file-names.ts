@@ -70,8 +70,9 @@ function ofTags(tags: ReadonlyMap<string, string>, name: string): Omit<NamedFile
   return { name: known, ...Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined)) };
 }
 
-/** An output of a module that has one gets the module's name; in a tuple the others have their number. */
+/** The first output of a module gets the module's name; what the embedding takes are the tokens. */
 function ofModule(module: string, side: string, at: string | undefined): string {
   if (side === 'output' && (at === undefined || at === '0')) return module;
+  if (side === 'input' && at === '0' && /(?:^|\.)(?:embed_tokens|wte|word_embeddings)$/.test(module)) return 'tokens';
   return [module, side, ...(at === undefined ? [] : [at])].join('.');
 }
