@@ -18,7 +18,7 @@ import { ropeCauses } from './causes-rope.js';
 import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
-import { KINDS, type Kind, READERS } from './names.js';
+import { KINDS, type Kind, readersOf } from './names.js';
 import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
@@ -212,12 +212,7 @@ class Trace {
   async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
-    const readers =
-      kind === 'out'
-        ? isLast
-          ? ['norm', 'logits']
-          : ['attn_norm', 'qkv', 'q', '+mid', '+out']
-        : (READERS[kind] ?? []);
+    const readers = isLast ? ['norm', 'head', 'logits'] : readersOf(kind);
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
@@ -259,12 +254,12 @@ class Trace {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
     const inputs: string[] = [];
-    for (const [kind, readers] of Object.entries(READERS)) {
-      if (!readers.slice(0, 3).includes(pair.kind)) continue;
-      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind as Kind));
+    for (const kind of KINDS) {
+      if (!readersOf(kind).slice(0, 3).includes(pair.kind)) continue;
+      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind));
       const apart = input && (await this.#difference(input));
-      if (apart && !this.#conventions.has(kind as Kind))
-        inputs.push(`${nameOf(input)} ${apart.worst.toExponential(1)}`);
+      if (apart && !this.#conventions.has(kind))
+        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
     }
     return {
       step,
