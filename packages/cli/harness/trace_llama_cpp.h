@@ -2,6 +2,7 @@
 //   params.cb_eval = ropewalk_trace;
 //   params.cb_eval_user_data = (void *) "theirs"; // a folder that exists
 // Each tensor becomes a .npy, named by pass and order. A warm-up is a pass too: leave it out.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +28,7 @@ static void ropewalk_write(const char * folder, int step, int index, const char 
                     dense.insert(dense.end(), at, at + unit);
                 }
     std::string sizes;
-    for (int d = ggml_n_dims(t) - 1; d >= 0; d--) sizes += std::to_string(t->ne[d]) + ",";
+    for (int d = std::max(ggml_n_dims(t), 2) - 1; d >= 0; d--) sizes += std::to_string(t->ne[d]) + ",";
     std::string head = std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
     head += std::string(63 - (10 + head.size()) % 64, ' ') + "\n";
     const std::string path = std::string(folder) + "/step=" + std::to_string(step) + "___rank=0___dump_index=" +

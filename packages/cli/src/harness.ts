@@ -118,7 +118,6 @@ const HOOKS = {
   'trace-llama-cpp': {
     file: 'trace_llama_cpp.h',
     what: "llama.cpp, by the eval callback of a program with llama.cpp's library",
-    untried: "Not run in llama.cpp's own programs by us: our tests call it on graphs of its library.",
   },
   'trace-mlx': { file: 'trace_mlx.py', what: 'MLX' },
   'trace-torch': { file: 'trace_torch.py', what: 'a model in PyTorch' },

@@ -189,7 +189,19 @@ describe('with a device that is not here', () => {
     const names = ['tokens', 'inp_embd', 'positions', 'Qcur-0', 'Kcur-0'];
     assert.deepEqual(
       tensors.map(({ name, step, shape }) => [name, step, shape]),
-      [0, 1].flatMap((step) => names.map((name, n) => [name, step, [[3], [3, 4], [3], [3, 2, 2], [2, 3, 2]][n]!])),
+      [0, 1].flatMap((step) =>
+        names.map((name, n) => [
+          name,
+          step,
+          [
+            [1, 3],
+            [3, 4],
+            [1, 3],
+            [3, 2, 2],
+            [2, 3, 2],
+          ][n]!,
+        ]),
+      ),
     );
     const [tokens, embedding, positions, q, k] = await Promise.all([0, 1, 2, 3, 4].map(read));
     assert.deepEqual(
@@ -487,7 +499,7 @@ describe('the command', () => {
   test('refuses a language that it does not have, and a name that would hide a module', async () => {
     const { status, stderr } = await ropewalk('harness', 'fortran');
     assert.equal(status, 2);
-    assert.match(stderr, /^ropewalk: harness: language: expected c, .* or js, got "fortran"\n$/);
+    assert.match(stderr, /^ropewalk: harness: language: expected c, .* or trace-numpy, got "fortran"\n$/);
     const hidden = await ropewalk('harness', 'torch', '-o', 'torch.py');
     assert.deepEqual(
       [hidden.status, hidden.stderr],

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { tensorFrom } from 'ropewalk';
 import { type Kind, OF_HEADS } from './names.js';
 import { type Group, type Rows, type Side, valuesOf } from './side.js';
 
@@ -105,20 +106,7 @@ function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: n
   const headDim = inner.length > 1 ? inner.at(-1) : undefined;
   const width = data.length / count;
   if (order.every((n, at) => n === at)) return { tokens: count, width, headDim, data };
-  const strides = shape.map((_, n) => shape.slice(n + 1).reduce((a, b) => a * b, 1));
-  const moved = new Float32Array(data.length);
-  const steps = order.map((n) => strides[n]!);
-  const index = new Array<number>(dims.length).fill(0);
-  let from = 0;
-  for (let to = 0; to < moved.length; to++) {
-    moved[to] = data[from]!;
-    for (let n = dims.length - 1; n >= 0; n--) {
-      from += steps[n]!;
-      if (++index[n]! < dims[n]!) break;
-      from -= steps[n]! * dims[n]!;
-      index[n] = 0;
-    }
-  }
+  const moved = tensorFrom(data, { shape }).permute(order).read() as Float32Array;
   return { tokens: count, width, headDim, data: moved };
 }
 
@@ -137,41 +125,28 @@ function joinRows(parts: readonly Rows[]): Rows {
 /** Makes one matrix of those of all ranks. */
 function merged(ranks: readonly Rows[], merge: Merge): Rows | undefined {
   const [first] = ranks as [Rows];
-  if (ranks.length === 1) return merge === 'first' ? first : undefined;
   const { tokens, width } = first;
-  if (merge === 'first') return first;
-  if (merge === 'columns') {
-    if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-    const whole = ranks.reduce((sum, one) => sum + one.width, 0);
-    const data = new Float32Array(tokens * whole);
-    let column = 0;
-    for (const one of ranks) {
-      for (let t = 0; t < tokens; t++)
-        data.set(one.data.subarray(t * one.width, (t + 1) * one.width), t * whole + column);
-      column += one.width;
-    }
-    return { ...first, width: whole, data };
-  }
-  if (ranks.some((one) => one.width !== width)) return undefined;
-  if (merge === 'sum') {
-    if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-    const data = first.data.slice();
-    for (const one of ranks.slice(1)) for (let n = 0; n < data.length; n++) data[n]! += one.data[n]!;
-    return { ...first, data };
-  }
+  if (ranks.length === 1 || merge === 'first') return merge === 'first' ? first : undefined;
+  if (merge !== 'columns' && ranks.some((one) => one.width !== width)) return undefined;
   if (merge === 'contiguous') return joinRows(ranks);
   if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-  const total = tokens * ranks.length;
-  const data = new Float32Array(total * width);
+  if (merge === 'sum')
+    return { ...first, data: first.data.map((_, n) => ranks.reduce((sum, { data }) => sum + data[n]!, 0)) };
+  // The row of each rank is copied to its place, in elements.
   const half = tokens / 2;
   if (merge === 'zigzag' && half % 1 !== 0) return undefined;
-  for (const [rank, one] of ranks.entries())
+  const whole = merge === 'columns' ? ranks.reduce((sum, one) => sum + one.width, 0) : width;
+  const data = new Float32Array(ranks.reduce((sum, one) => sum + one.data.length, 0));
+  let column = 0;
+  for (const [rank, one] of ranks.entries()) {
     for (let t = 0; t < tokens; t++) {
       const chunk = t < half ? rank : 2 * ranks.length - 1 - rank;
-      const to = merge === 'zigzag' ? chunk * half + (t % half) : t * ranks.length + rank;
-      data.set(one.data.subarray(t * width, (t + 1) * width), to * width);
+      const row = merge === 'columns' ? t : merge === 'zigzag' ? chunk * half + (t % half) : t * ranks.length + rank;
+      data.set(one.data.subarray(t * one.width, (t + 1) * one.width), row * whole + column);
     }
-  return { ...first, tokens: total, data };
+    if (merge === 'columns') column += one.width;
+  }
+  return { ...first, tokens: data.length / whole, width: whole, data };
 }
 
 /** Takes columns by their numbers. */
@@ -279,7 +254,7 @@ export function differenceOf(a: Rows, b: Rows): number {
 }
 
 /** Differences up to this are those of one tensor in two runtimes. */
-const SAME = 0.02;
+export const SAME = 0.02;
 
 /**
  * Finds the layout in which a group is nearest to the other side. A plainer layout is kept unless another one is much

@@ -1,6 +1,6 @@
 /** The cause of a wrong rotation: `diagnose` runs on the q or k of the layer, before and after RoPE. @module */
 import { type Diagnosis, diagnose, identify } from '@ropewalk/diagnose';
-import { bindRope, planRope, type RopeSpec, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import { bindRope, planRope, type RopeSpec, RopewalkError, type Tensor, tensorFrom, zeros } from 'ropewalk';
 import { runReference } from 'ropewalk/reference';
 import type { Cause, Scene } from './cause.js';
 import type { Rows } from './side.js';
@@ -11,6 +11,16 @@ const MOST_HEADS = 4;
 
 /** Looks for what the second side's rotation does beside the first side's, or beside the RoPE of the model's files. */
 export async function ropeCauses(scene: Scene): Promise<Cause[]> {
+  try {
+    return await causesOf(scene);
+  } catch (error) {
+    // Zeros, NaN, or heads of an odd size are no input for a diagnosis.
+    if (error instanceof RopewalkError) return [];
+    throw error;
+  }
+}
+
+async function causesOf(scene: Scene): Promise<Cause[]> {
   const plain = scene.kind === 'q_rope' ? 'q' : 'k';
   const [given, normed] = [await scene.load(plain), await scene.load(`${plain}_norm`)];
   const headDim = scene.heads?.headDim;

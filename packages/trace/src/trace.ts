@@ -9,6 +9,7 @@ import {
   inOwnOrder,
   overlap,
   readGroup,
+  SAME,
   type Wanted,
 } from './arrange.js';
 import { type Cause, leftBy, type Scene } from './cause.js';
@@ -17,7 +18,7 @@ import { ropeCauses } from './causes-rope.js';
 import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
-import { KINDS, type Kind, READERS } from './names.js';
+import { KINDS, type Kind, readersOf } from './names.js';
 import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
@@ -80,6 +81,13 @@ const PARTS: readonly (readonly [whole: Kind, parts: readonly Kind[]])[] = [
  * @throws {RopewalkError} FORMAT when no tensor of one is found in the other
  */
 export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => void = () => {}): Promise<TraceReport> {
+  for (const { label, tensors } of [a, b])
+    if (tensors.some(({ partial }) => partial))
+      fail(
+        'UNSUPPORTED',
+        label,
+        'it has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.',
+      );
   const joined = countSteps(a) !== countSteps(b);
   const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
   return trace.run(progress);
@@ -88,7 +96,8 @@ export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => v
 class Trace {
   readonly #a: Side;
   readonly #b: Side;
-  readonly #pairs: ReadonlyMap<string, Pair>;
+  readonly #pairs: Map<string, Pair>;
+  readonly #byValues: string[] = [];
   readonly #ruler = new Ruler();
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
@@ -101,15 +110,10 @@ class Trace {
   constructor(a: Side, b: Side) {
     [this.#a, this.#b] = [a, b];
     this.#pairs = pairsOf(a, b);
-    if (this.#pairs.size === 0)
-      fail(
-        'FORMAT',
-        b.dump.label,
-        `no name of its tensors is known as one of ${a.dump.label}. docs/trace.md lists the names.`,
-      );
   }
 
   async run(progress: (done: number) => void): Promise<TraceReport> {
+    await this.#matchByValues();
     const [steps, order] = [[] as Step[], [...this.#pairs.values()].sort((x, y) => inOrder(x.group, y.group))];
     let divergence: Divergence | undefined;
     this.#compareInputs();
@@ -134,8 +138,10 @@ class Trace {
       ...[...side.groups.values()].filter(({ key }) => !used.has(key)).map(({ ranks }) => ranks[0]![0]!.name),
       ...side.unnamed
         .map(({ name }) => name)
-        .filter((name) => !/(?:^|\.)(?:tokens|positions|position_ids|input_ids)$/.test(name)),
+        .filter((name) => !used.has(name) && !/(?:^|\.)(?:tokens|positions|position_ids|input_ids)$/.test(name)),
     ];
+    const why = `none of its tensors is one of ${this.#a.dump.label}, by name and shape or by values`;
+    if (steps.length === 0) fail('FORMAT', this.#b.dump.label, `${why}. docs/trace.md lists the names that are known.`);
     const { held, measured, adopted } = this.#ruler;
     return {
       a: this.#a.dump.label,
@@ -147,6 +153,36 @@ class Trace {
       notes: [...this.#a.dump.notes, ...this.#b.dump.notes, ...this.#notes, ...this.#conventions.values()],
       ruler: { dtype: held, measured, adopted },
     };
+  }
+
+  /** Finds tensors whose names no rule knows: those that have the values of one without a partner. */
+  async #matchByValues(): Promise<void> {
+    const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
+    const floats = this.#b.unnamed.filter(({ dtype, shape }) => /^(?:f|bf)/.test(dtype) && !shape.includes(0));
+    const lost: Group[] = [
+      ...[...this.#b.groups.values()].filter(({ key }) => !used.has(key)),
+      ...floats.map((one) => ({ kind: 'out' as const, layer: undefined, step: 0, key: one.name, ranks: [[one]] })),
+    ];
+    // The mean square, which no layout changes, of each that was read.
+    const free = new Map([...this.#a.groups.values()].filter(({ key }) => !used.has(key)).map((group) => [group, 0]));
+    if (lost.length > MOST_LOST) return;
+    for (const group of lost) {
+      const raw = await readGroup(this.#b, group);
+      const size = meanSquare(raw.flat().map(({ data }) => data));
+      for (const [candidate, known] of free) {
+        const other = known > 0 && !near(known, size) ? undefined : await this.#own(this.#a, candidate);
+        if (!other) continue;
+        free.set(candidate, meanSquare([other.data]));
+        const { kind, layer } = candidate;
+        const headDim = layer === undefined ? undefined : this.#headDim(layer);
+        const found = near(free.get(candidate)!, size) ? findArrangement(raw, { kind, other, headDim }) : undefined;
+        if (!found || found.difference > SAME) continue;
+        this.#pairs.set(candidate.key, { group: candidate, kind, a: candidate, b: group, fused: undefined });
+        this.#byValues.push(`${group.ranks[0]![0]!.name} is ${nameOf({ group: candidate, kind })}`);
+        free.delete(candidate);
+        break;
+      }
+    }
   }
 
   /** Compares the tokens and positions that both sides were given. */
@@ -183,12 +219,7 @@ class Trace {
   async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
-    const readers =
-      kind === 'out'
-        ? isLast
-          ? ['norm', 'logits']
-          : ['attn_norm', 'qkv', 'q', '+mid', '+out']
-        : (READERS[kind] ?? []);
+    const readers = isLast ? ['norm', 'head', 'logits'] : readersOf(kind);
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
@@ -230,12 +261,12 @@ class Trace {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
     const inputs: string[] = [];
-    for (const [kind, readers] of Object.entries(READERS)) {
-      if (!readers.slice(0, 3).includes(pair.kind)) continue;
-      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind as Kind));
+    for (const kind of KINDS) {
+      if (!readersOf(kind).slice(0, 3).includes(pair.kind)) continue;
+      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind));
       const apart = input && (await this.#difference(input));
-      if (apart && !this.#conventions.has(kind as Kind))
-        inputs.push(`${nameOf(input)} ${apart.worst.toExponential(1)}`);
+      if (apart && !this.#conventions.has(kind))
+        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
     }
     return {
       step,
@@ -401,9 +432,25 @@ class Trace {
       const how = describeArrangement(arrangement, fused);
       if (how !== '') words.set(how, [...(words.get(how) ?? []), name.replace('*', '')]);
     }
-    return [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
+    const layouts = [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
+    const some = this.#byValues.slice(0, 3).join(', ');
+    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
 }
+
+/** A dump with more tensors of unknown names is not matched by values: each is compared with many. */
+const MOST_LOST = 1000;
+
+function meanSquare(parts: readonly Float32Array[]): number {
+  let [sum, count] = [0, 0];
+  for (const data of parts) {
+    for (const x of data) sum += x * x;
+    count += data.length;
+  }
+  return sum / Math.max(1, count);
+}
+
+const near = (a: number, b: number): boolean => Math.abs(a - b) <= 0.02 * Math.max(a, b);
 
 /** The tensors that are laid out alike. */
 const SIBLING: Readonly<Partial<Record<Kind, Kind>>> = {

@@ -1,9 +1,13 @@
-/** The text of llama.cpp's eval callback, printed here as its format is documented: no build of the tool is in npm. */
+/**
+ * The text of llama.cpp's eval callback. eval-callback.txt has some tensors of what `common_debug_cb_eval` of llama.cpp
+ * v0.4.0 printed for the bundled model, 22 tokens and then one and one; other shapes are printed here in the same form.
+ */
 import assert from 'node:assert/strict';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { traceDumps } from '@ropewalk/trace/internal';
 import { openDump } from '@ropewalk/trace/internal/node';
 
 /** Prints a tensor as the tool does: of more than six items in a dimension only the first and last three. */
@@ -76,4 +80,28 @@ test('refuses other texts, and values that were cut', async () => {
   await assert.rejects(openDump(write(line)), { code: 'FORMAT', message: /no tensor/ });
   const large = await openDump(write('ggml_debug: x = (f32) ADD(a, b}) = {999999, 9999, 1, 1}\n[[[0.1, 0.2]]]\n'));
   await assert.rejects(large.tensors[0]!.read(), { code: 'UNSUPPORTED', message: /too many to hold/ });
+});
+
+test('reads what llama.cpp printed', async () => {
+  const { tensors } = await openDump(join(import.meta.dirname, 'eval-callback.txt'));
+  assert.deepEqual(
+    tensors.map(({ name, shape, step }) => [name, shape, step]),
+    [22, 1, 1].flatMap((tokens, step) => {
+      const heads = tokens === 1 ? [6, 32] : [tokens, 6, 32];
+      return [
+        ['embd', [tokens, 192], step],
+        ['attn_norm-0', [tokens, 192], step],
+        ['Qcur-0', [tokens, 192], step],
+        ['Qcur-0', heads, step],
+        ['Qcur-0', heads, step],
+      ];
+    }),
+  );
+  const read = await Promise.all(tensors.map(async (one) => (await one.read()).readNumbers() as Float64Array));
+  assert.deepEqual([...read[0]!.subarray(0, 4)], [0.2505, 0.553, -0.0614, Number.NaN].map(Math.fround));
+  // Position 0 is not rotated, position 22 is.
+  assert.deepEqual(read[4]!.subarray(0, 3), read[3]!.subarray(0, 3));
+  assert.notDeepEqual(read[9]!.subarray(0, 3), read[8]!.subarray(0, 3));
+  const dump = await openDump(write(TEXT));
+  await assert.rejects(traceDumps(dump, dump), { code: 'UNSUPPORTED', message: /only some values of each tensor/ });
 });

@@ -8,6 +8,7 @@ import { loadModelPath } from '@ropewalk/model/node';
 import { type Dump, type TraceReport, traceDumps, traceLines, traceToJson } from '@ropewalk/trace/internal';
 import { openDump, Recorder } from '@ropewalk/trace/internal/node';
 import { type Tensor, tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
 import { MARLINE, marlineWith } from '../../../test/support/probe-server.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'trace-'));
@@ -301,9 +302,50 @@ test('a report has at most 25 lines, and is JSON', async () => {
   assert.deepEqual([json.same, json.divergence.step, json.steps.length], [false, 'layers.0.q_rope', 51]);
 });
 
-test('refuses dumps of which no name is known', async () => {
-  const other = await changed(right, (name, values) => ({
-    [`thing_${name.replaceAll('.', '_').length}${name.length}`]: values,
+test('tensors whose names are lost are found by their values; a dump of other values is refused', async () => {
+  let n = 0;
+  const renamed = await changed(right, (_name, values) => ({ [`thing_${n++}`]: values }), undefined);
+  const report = await traced(renamed);
+  assert.equal(report.divergence, undefined);
+  assert.equal(report.steps.length, 51);
+  assert.match(report.matched[0]!, /^51 by values: thing_0 is embedding, thing_1 is layers\.0\.attn_norm/);
+  const other = await changed(right, (name, { shape, data }) => ({
+    [`thing_${name.length}`]: { shape, data: data.map((_, at) => at % 7) },
   }));
-  await assert.rejects(traced(other), { code: 'FORMAT', message: /no name of its tensors is known/ });
+  await assert.rejects(traced(other), { code: 'FORMAT', message: /none of its tensors is one of/ });
+});
+
+test('dumps of any shapes and values end in a report or a refusal', async () => {
+  const random = randomFrom(process.env.SEED ?? 'trace');
+  const pick = <T>(list: readonly T[]): T => list[random.integer(list.length)]!;
+  const values = [0, 1, -1, 1e30, -1e30, Number.NaN, Infinity, 1e-40];
+  for (let round = 0; round < 15; round++) {
+    const odd = await changed(right, (name, { shape, data }) => {
+      if (!/^layers\.[01]\.|logits/.test(name)) return {};
+      const way = pick(['same', 'same', 'same', 'shape', 'value', 'all', 'gone', 'ranks']);
+      if (way === 'gone') return {};
+      if (way === 'shape')
+        return {
+          [name]: {
+            shape: pick([[data.length], [1, data.length], [data.length, 1, 1, 1, 1], [2, data.length / 2]]),
+            data,
+          },
+        };
+      const changedData =
+        way === 'value'
+          ? data.map((x) => (random.integer(100) === 0 ? pick(values) : x))
+          : way === 'all'
+            ? data.map(() => pick(values))
+            : data;
+      return way === 'ranks'
+        ? [
+            { shape, data },
+            { shape: [1], data: new Float32Array(1) },
+          ]
+        : { [name]: { shape, data: changedData } };
+    });
+    const sides = round % 2 === 0 ? ([right, odd] as const) : ([odd, right] as const);
+    const lines = await traceDumps(...sides).then(traceLines, (error) => [error.code]);
+    assert.ok(lines.length <= 25 && !lines.includes(undefined as never), lines.join('\n'));
+  }
 });
