@@ -83,8 +83,17 @@ export async function readGroup(side: Side, group: Group): Promise<Raw[][]> {
   return all;
 }
 
-/** Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order. */
-function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: number | undefined): Rows | undefined {
+/**
+ * Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order.
+ *
+ * @param exact - whether the number of tokens must be the one that is known
+ */
+function rowsOf(
+  { shape, data, tokens }: Raw,
+  order: readonly number[],
+  guess: number | undefined,
+  exact: boolean,
+): Rows | undefined {
   if (shape.length !== order.length || shape.length > 4) {
     // The pass of one token, after a prompt, has lost the dimension of tokens with those of size 1.
     const isOne = tokens === 1 && shape.length < order.length;
@@ -98,8 +107,8 @@ function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: n
   if (lead < 0) lead = leads.findLastIndex((count) => wanted.includes(count));
   if (wanted.includes(1) && lead < 0) lead = -1;
   else if (lead < 0) {
-    if (wanted.length > 0 && order.some((n, at) => n !== at)) return undefined;
-    lead = Math.max(0, dims.length >= 4 ? 1 : 0);
+    if (wanted.length > 0 && (exact || order.some((n, at) => n !== at))) return undefined;
+    lead = dims.length === 1 ? -1 : dims.length >= 4 ? 1 : 0;
   }
   const count = lead < 0 ? 1 : leads[lead]!;
   const inner = dims.slice(lead + 1);
@@ -188,11 +197,16 @@ export interface Wanted {
 }
 
 /** Applies a layout to a group's values. */
-export function arranged(raw: readonly (readonly Raw[])[], how: Arrangement, wanted?: Wanted): Rows | undefined {
+export function arranged(
+  raw: readonly (readonly Raw[])[],
+  how: Arrangement,
+  wanted?: Wanted,
+  exact = false,
+): Rows | undefined {
   const guess = wanted?.other.tokens;
   const ofRanks: Rows[] = [];
   for (const steps of raw) {
-    const parts = steps.map((one) => rowsOf(one, how.order, guess));
+    const parts = steps.map((one) => rowsOf(one, how.order, guess, exact));
     if (parts.some((one) => one === undefined)) return undefined;
     ofRanks.push(joinRows(parts as Rows[]));
   }
@@ -316,15 +330,13 @@ function repeatsOf(raw: readonly (readonly Raw[])[], { kind, other, headDim }: W
   return Number.isInteger(times) && times > 1 ? [1, times] : [1];
 }
 
-/** Reads a group in its own order: tokens first. */
-export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind, guess: number | undefined): Rows | undefined {
+/** Reads a group in its own order: tokens first, where an order gives as many as the other tensors of its pass have. */
+export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind): Rows | undefined {
   const rank = raw[0]![0]!.shape.length;
-  const shards = raw.length > 1 && !WHOLE.has(kind);
-  const other: Rows | undefined =
-    guess === undefined ? undefined : { tokens: guess, width: 0, headDim: undefined, data: new Float32Array() };
-  const wanted: Wanted | undefined = other && { kind: 'out', other, headDim: undefined };
-  for (const order of ORDERS[rank] ?? [range(0, rank)]) {
-    const rows = arranged(raw, { ...PLAIN, order, merge: shards ? 'columns' : 'first' }, wanted);
+  const merge = raw.length > 1 && !WHOLE.has(kind) ? 'columns' : 'first';
+  const orders = ORDERS[rank] ?? [range(0, rank)];
+  for (const [n, order] of [...orders, orders[0]!].entries()) {
+    const rows = arranged(raw, { ...PLAIN, order, merge }, undefined, n < orders.length);
     if (rows) return rows;
   }
   return undefined;

@@ -50,11 +50,11 @@ export async function attentionCauses(scene: Scene): Promise<Cause[]> {
   const usual: Way = { scale: 1 / Math.sqrt(headDim), mapping: 'grouped', causal: 'causal' };
   const left = (inputs: Inputs, heads: Rows, way: Way): number => apart(scene, inputs, heads, way);
   const fitted = (inputs: Inputs, heads: Rows, base: Way): Way | undefined => {
-    for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.bound) return way;
+    for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.proof) return way;
     const scale = bestOf((x) => left(inputs, heads, { ...base, scale: x }), base.scale / 30, base.scale * 30);
-    if (left(inputs, heads, { ...base, scale }) <= scene.bound) return { ...base, scale };
+    if (left(inputs, heads, { ...base, scale }) <= scene.proof) return { ...base, scale };
     const softcap = bestOf((x) => left(inputs, heads, { ...base, softcap: x }), 0.5, 500);
-    return left(inputs, heads, { ...base, softcap }) <= scene.bound ? { ...base, softcap } : undefined;
+    return left(inputs, heads, { ...base, softcap }) <= scene.proof ? { ...base, softcap } : undefined;
   };
   const wayA = fitted(ofA, scene.a, usual);
   const wayB = wayA && fitted(ofB, scene.b, wayA);
@@ -178,7 +178,7 @@ function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: s
 }
 
 /** Logits that are capped on one side only. */
-export function softcapCause({ kind, a, b, bound, worst }: Scene): Cause[] {
+export function softcapCause({ kind, a, b, proof }: Scene): Cause[] {
   if (kind !== 'logits') return [];
   const some = (rows: Rows): Rows => ({
     ...rows,
@@ -191,5 +191,5 @@ export function softcapCause({ kind, a, b, bound, worst }: Scene): Cause[] {
   const cap = bestOf(left, 1, 1000);
   const rest = left(cap);
   const says = `B's logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of A's.`;
-  return rest <= bound && rest <= worst / 3 ? [{ id: 'softcap', says, left: rest }] : [];
+  return rest <= proof ? [{ id: 'softcap', says, left: rest }] : [];
 }

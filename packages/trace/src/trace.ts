@@ -102,6 +102,8 @@ class Trace {
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
   readonly #conventions = new Map<Kind, string>();
+  /** The kinds that were the same in an earlier layer. */
+  readonly #clean = new Set<Kind>();
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
   /** The rows of one step are read again and again while its cause is looked for. */
@@ -132,6 +134,7 @@ class Trace {
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
       else if (judged.state !== 'convention') this.#ruler.accept(difference.worst);
+      if (judged.state === 'same') this.#clean.add(pair.kind);
     }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
@@ -199,20 +202,18 @@ class Trace {
     const { difference, bound } = step;
     const [a, b] = (await this.#rows(pair))!;
     const [badA, badB] = difference.notFinite;
-    if (badA === undefined && badB === undefined && difference.worst <= this.#bound(step)) return step;
+    if (badA === undefined && badB === undefined && difference.worst <= bound!) return step;
     if (await this.#agreesAfter(pair, difference)) {
       await this.#tellConvention(pair, step);
       return { ...step, state: 'convention' };
     }
-    if (badB === undefined && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+    // Weights in fewer bits are so in the first layers too.
+    const isNew = this.#ruler.adopted !== undefined || !this.#clean.has(pair.kind);
+    if (badB === undefined && isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
       this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
-      return { ...step, bound, state: 'noise' };
+      return { ...step, state: 'noise' };
     }
     return { ...step, state: 'diverges' };
-  }
-
-  #bound({ kind, bound }: Step): number {
-    return this.#conventions.has(kind) ? 0 : bound!;
   }
 
   /** Says whether what is made from a tensor agrees though the tensor does not. */
@@ -230,7 +231,8 @@ class Trace {
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
-      return !isHidden && after.worst <= this.#ruler.bound(this.#lastPosition()) && after.notFinite[1] === undefined;
+      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition()));
+      return !isHidden && agrees && after.notFinite[1] === undefined;
     }
     return false;
   }
@@ -297,7 +299,7 @@ class Trace {
       a,
       b,
       first,
-      bound: bound!,
+      proof: Math.min(this.#ruler.bound(this.#lastPosition(), [a, b], PROVES), difference.worst / 3),
       worst: difference.worst,
       heads: this.#heads(layer, a, b),
       positions: this.#positions(a.tokens),
@@ -318,7 +320,14 @@ class Trace {
     if (pair.kind === 'heads') causes.push(...(await attentionCauses(scene)));
     causes.push(...softcapCause(scene));
     if (causes.length === 0) for await (const one of valueCauses(scene)) causes.push(one);
-    return causes.slice(0, 3);
+    if (causes.length === 0 && this.#clean.has(pair.kind) && isFlat(a, b, difference)) {
+      const says =
+        'The difference is as large in every token and dimension, as that of rounded weights; earlier layers have none.';
+      causes.push({ id: 'flat', says, left: difference.worst });
+    }
+    const moved = this.#layouts.get(pair.kind)?.arrangement.pairs ?? 'as they are';
+    const told = moved === 'as they are' ? '' : ' Dimensions are numbered as in A, where pairs lie otherwise.';
+    return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
   #positions(tokens: number): readonly number[] {
@@ -363,7 +372,7 @@ class Trace {
   }
 
   async #own(side: Side, group: Group): Promise<Rows | undefined> {
-    return inOwnOrder(await readGroup(side, group), group.kind, side.rowsOf(0, group.step ?? 0));
+    return inOwnOrder(await readGroup(side, group), group.kind);
   }
 
   async #difference(pair: Pair): Promise<Difference | undefined> {
@@ -437,6 +446,9 @@ class Trace {
     return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
 }
+
+/** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
+const PROVES = 3;
 
 /** A dump with more tensors of unknown names is not matched by values: each is compared with many. */
 const MOST_LOST = 1000;

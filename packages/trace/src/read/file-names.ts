@@ -12,7 +12,7 @@ export interface NamedFile {
   readonly order?: number;
 }
 
-/** SGLang's dumper: `step=0___rank=1___dump_index=7___name=…___layer_id=3.pt`; before 2026 `forward_pass_id` for `step`. */
+/** SGLang's dumper: `step=0___rank=1___dump_index=7___name=…___layer_id=3.pt`; older ones have `forward_pass_id` for `step`. */
 const TAG = '___';
 /** msProbe's modules, such as `Module.layers.0.q_proj.Linear.forward.0.output.0`: module, class, call, side, place. */
 const MODULE = /^(?:Module|Cell)\.(.+)\.\w+\.forward\.\d+\.(input|output|kwargs)(?:\.(.+))?$/;
