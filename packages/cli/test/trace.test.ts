@@ -30,7 +30,7 @@ test('starts as a process, records and compares', () => {
     out: 'text',
     tensors: 53,
     bytes: JSON.parse(stdout).bytes,
-    tokens: 8,
+    tokens: 10,
     backend: 'cpu',
   });
 });

@@ -209,7 +209,7 @@ class Trace {
     }
     // Weights in fewer bits are so in the first layers too.
     const isNew = this.#ruler.adopted !== undefined || !this.#clean.has(pair.kind);
-    if (badB === undefined && isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+    if (isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
       this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
       return { ...step, state: 'noise' };
     }
@@ -283,10 +283,11 @@ class Trace {
   async #causes(pair: Pair, step: Step): Promise<Cause[]> {
     const { difference, bound } = step;
     const [a, b] = (await this.#rows(pair))!;
-    const [, bad] = difference.notFinite;
-    if (bad !== undefined) {
-      const what = `B has NaN or infinities from token ${bad} on, A has none: an overflow, a row that is masked whole, or memory that nothing wrote.`;
-      return [{ id: 'not finite', says: what, left: 0 }];
+    const [badA, badB] = difference.notFinite;
+    if (badA !== undefined || badB !== undefined) {
+      const has = (at: number | undefined): string => (at === undefined ? 'none' : `them from token ${at} on`);
+      const says = `NaN or infinities: B has ${has(badB)}, A ${has(badA)}. They come from an overflow, a row that is masked whole, or memory that nothing wrote.`;
+      return [{ id: 'not finite', says, left: 0 }];
     }
     const first = Math.max(
       0,
