@@ -1,4 +1,4 @@
-/** `ropewalk harness`: writes a program for `verify --program`, ready to paste a kernel into. @module */
+/** `ropewalk harness`: writes a program for `verify --program` to paste a kernel into, or a hook for `trace`. @module */
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { basename, extname, join } from 'node:path';
@@ -117,27 +117,56 @@ const LANGUAGES = {
   js: { file: 'rope.mjs', what: 'JavaScript', run: 'node FILE' },
 } as const satisfies Record<string, Language>;
 
+/** Code that writes a dump of a runtime for `ropewalk trace`. */
+const HOOKS = {
+  'trace-transformers': { file: 'trace_transformers.py', what: "HuggingFace's transformers" },
+  'trace-vllm': {
+    file: 'trace_vllm.py',
+    what: 'vLLM',
+    untried: 'Not run in vLLM by us: our tests run it on modules that are named and called as its own.',
+  },
+  'trace-llama-cpp': {
+    file: 'trace_llama_cpp.h',
+    what: "llama.cpp, by the eval callback of a program with llama.cpp's library",
+  },
+  'trace-mlx': { file: 'trace_mlx.py', what: 'MLX' },
+  'trace-torch': { file: 'trace_torch.py', what: 'a model in PyTorch' },
+  'trace-numpy': { file: 'trace_numpy.py', what: 'a model in numpy' },
+} as const satisfies Record<string, Pick<Language, 'file' | 'what' | 'untried'>>;
+
 /** The folder of the templates, which lies beside src and beside dist. */
 const TEMPLATES = fileURLToPath(new URL('../harness/', import.meta.url));
 
-/** @param name - the language; all are listed without one */
+/** @param name - the language or the hook; all are listed without one */
 export async function harness(name: string | undefined, { out, force, plain, json }: HarnessOptions): Promise<number> {
   const names = Object.keys(LANGUAGES) as (keyof typeof LANGUAGES)[];
+  const hooks = Object.keys(HOOKS) as (keyof typeof HOOKS)[];
   if (name === undefined) {
     const alone = out !== undefined ? '--out' : plain && '--plain';
     if (alone) fail('FORMAT', alone, `it needs a language: ${names.join(', ')}.`);
     const languages = names.map((one) => ({ language: one, ...commandsOf(LANGUAGES[one]) }));
-    printResult(json, { json: () => ({ languages }), lines: () => languages.flatMap(describe) });
+    const all = hooks.map((hook) => ({ hook, ...HOOKS[hook] }));
+    const lines = all.map(
+      ({ hook, what }) => `  ${hook.padEnd(18)} a hook that writes a dump for ropewalk trace: ${what}`,
+    );
+    printResult(json, {
+      json: () => ({ languages, hooks: all }),
+      lines: () => [...languages.flatMap(describe), ...lines],
+    });
     return EXIT.ok;
   }
-  const language: Language = LANGUAGES[readName(name, names, 'harness: language')];
+  const chosen = readName(name, [...names, ...hooks], 'harness: language');
+  const hook = chosen in HOOKS ? HOOKS[chosen as keyof typeof HOOKS] : undefined;
+  const language: Language = hook ? { ...hook, run: '' } : LANGUAGES[chosen as keyof typeof LANGUAGES];
   if (plain && !language.plain)
     fail(
       'UNSUPPORTED',
       '--plain',
       `there is such a program in ${names.filter((one) => 'plain' in LANGUAGES[one]).join(', ')}.`,
     );
-  const text = textOf(language, (plain && language.plain) || language.file, basename(out ?? language.file));
+  const text = hook
+    ? hookText(hook)
+    : textOf(language, (plain && language.plain) || language.file, basename(out ?? language.file));
   if (out === undefined) {
     if (json) printJson({ language: name, text });
     else process.stdout.write(text);
@@ -149,7 +178,7 @@ export async function harness(name: string | undefined, { out, force, plain, jso
   const sizeBytes = Buffer.byteLength(text);
   await writeWhole(out, { sizeBytes, inputs: [], force, kind: 'file' }, (temporary) => writeFile(temporary, text));
   const { build, vectors, verify } = commandsOf(language, basename(out));
-  const next = [...(build ? [build] : []), vectors, verify];
+  const next = hook ? ['ropewalk trace ours theirs'] : [...(build ? [build] : []), vectors, verify];
   printResult(json, { json: () => ({ language: name, out, next }), lines: () => [out, ...next.map((l) => `  ${l}`)] });
   return EXIT.ok;
 }
@@ -162,6 +191,15 @@ function textOf(language: Language, template: string, file: string): string {
     `${of ? '' : 'RoPE in '}${what} for ropewalk verify (docs/verify.md): paste your kernel where it says PASTE. Build and run:`,
     ...[build, vectors, verify].flatMap((line) => (line === undefined ? [] : [`  ${line}`])),
   ];
+  return withHead(head, template);
+}
+
+function hookText({ what, untried, file }: Pick<Language, 'file' | 'what' | 'untried'>): string {
+  const head = [`Writes a dump of ${what} for ropewalk trace (docs/trace.md).`, ...(untried ? [untried] : [])];
+  return withHead(head, file);
+}
+
+function withHead(head: readonly string[], template: string): string {
   const mark = template.endsWith('.py') ? '#' : '//';
   return `${head.map((line) => `${mark} ${line}\n`).join('')}\n${included(template)}`;
 }

@@ -396,10 +396,12 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
 
   program
     .command('harness')
-    .description('write a program for verify --program, ready to paste a kernel into; without a language list them')
+    .description(
+      'write a program for verify --program, ready to paste a kernel into, or a hook that writes a dump for trace; without a language list them',
+    )
     .argument(
       '[language]',
-      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js',
+      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js; trace-transformers, trace-vllm, trace-llama-cpp, trace-mlx, trace-torch or trace-numpy',
     )
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')

@@ -4,10 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { openDump } from '@ropewalk/trace/internal/node';
 import { ROOT, ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
 import { noOnnxruntime } from '../../../test/support/onnxruntime.js';
 
@@ -63,6 +64,39 @@ function onHost(name: string, text: string): void {
   writeFileSync(join(folder, `${name}.cpp`), text.replace(launch, 'onHost($2, $3, $1, '));
   run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'cuda'), `${name}.cpp`, '-o', name);
 }
+
+/** Computes a graph of tensors that are named as llama.cpp's, twice, and calls the hook on each as its scheduler does. */
+const LLAMA_GRAPH = `
+#include "trace_llama_cpp.h"
+int main() {
+    ggml_backend_load_all();
+    ggml_backend_t backend = ggml_backend_init_by_name("CPU", nullptr);
+    ggml_context * ctx = ggml_init({1 << 20, nullptr, true});
+    ggml_tensor * table = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 4, 3);
+    ggml_tensor * tokens = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, 3);
+    ggml_tensor * positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, 3);
+    ggml_tensor * embedding = ggml_set_name(ggml_get_rows(ctx, table, tokens), "inp_embd");
+    ggml_tensor * heads = ggml_set_name(ggml_reshape_3d(ctx, embedding, 2, 2, 3), "heads");
+    ggml_tensor * rotated = ggml_rope_ext(ctx, heads, positions, nullptr, 2, 0, 0, 10000, 1, 0, 1, 32, 1);
+    ggml_tensor * keys = ggml_permute(ctx, ggml_set_name(rotated, "Qcur-0"), 0, 2, 1, 3);
+    ggml_cgraph * graph = ggml_new_graph(ctx);
+    ggml_build_forward_expand(graph, ggml_set_name(keys, "Kcur-0"));
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
+    const int32_t ids[] = {2, 0, 1}, at[] = {0, 1, 2};
+    const float values[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    ggml_backend_tensor_set(tokens, ids, 0, sizeof ids);
+    ggml_backend_tensor_set(positions, at, 0, sizeof at);
+    ggml_backend_tensor_set(table, values, 0, sizeof values);
+    char folder[] = "theirs";
+    for (int pass = 0; pass < 2; pass++) {
+        ggml_backend_graph_compute(backend, graph);
+        for (int n = 0; n < ggml_graph_n_nodes(graph); n++)
+            if (ropewalk_trace(ggml_graph_node(graph, n), true, folder))
+                ropewalk_trace(ggml_graph_node(graph, n), false, folder);
+    }
+    ggml_backend_buffer_free(buffer);
+}
+`;
 
 describe('a fresh harness passes every rope case', () => {
   test('c', { skip: cc }, async () => {
@@ -138,6 +172,52 @@ describe("LLAISYS' other operators", () => {
 describe('with a device that is not here', () => {
   const noCache = 'no norm and no cache in this harness';
   const wrong = 'RotaryEmbedding writes pairs where it reads them, and rotates the leading dimensions';
+
+  test('trace-llama-cpp: the tensors of a graph of the library, read back', {
+    skip: cxx || (existsSync(GGML) ? false : 'no ggml here: npm run peers'),
+  }, async () => {
+    await ropewalk('harness', 'trace-llama-cpp', '-o', 'trace_llama_cpp.h');
+    writeFileSync(join(folder, 'graph.cpp'), LLAMA_GRAPH);
+    const libraries = [ggmlOf('libggml.'), ggmlOf('libggml-base.'), `-Wl,-rpath,${GGML}`];
+    run('c++', ...CXX_FLAGS, '-I', join(STUBS, 'ggml'), 'graph.cpp', '-o', 'graph', ...libraries);
+    mkdirSync(join(folder, 'theirs'));
+    process.env.GGML_BACKEND_PATH = ggmlOf('libggml-cpu-x64.');
+    run('./graph');
+    delete process.env.GGML_BACKEND_PATH;
+    const { tensors } = await openDump(join(folder, 'theirs'));
+    const read = async (n: number) => [...((await tensors[n]!.read()).readNumbers() as Float64Array)];
+    const names = ['tokens', 'inp_embd', 'positions', 'Qcur-0', 'Kcur-0'];
+    assert.deepEqual(
+      tensors.map(({ name, step, shape }) => [name, step, shape]),
+      [0, 1].flatMap((step) =>
+        names.map((name, n) => [
+          name,
+          step,
+          [
+            [1, 3],
+            [3, 4],
+            [1, 3],
+            [3, 2, 2],
+            [2, 3, 2],
+          ][n]!,
+        ]),
+      ),
+    );
+    const [tokens, embedding, positions, q, k] = await Promise.all([0, 1, 2, 3, 4].map(read));
+    assert.deepEqual(
+      [tokens, positions],
+      [
+        [2, 0, 1],
+        [0, 1, 2],
+      ],
+    );
+    assert.deepEqual(embedding, [8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7]);
+    const [cos, sin] = [Math.cos(1), Math.sin(1)];
+    const expected = [8, 9, 10, 11, -sin, cos, 2 * cos - 3 * sin, 2 * sin + 3 * cos];
+    for (const [n, x] of expected.entries()) assert.ok(Math.abs(q![n]! - x) < 1e-5);
+    for (const [n, x] of k!.entries())
+      assert.equal(x, q![4 * (Math.floor(n / 2) % 3) + 2 * Math.floor(n / 6) + (n % 2)]);
+  });
 
   test('ggml: the library of npm, on its CPU', {
     skip: cxx || (existsSync(GGML) ? false : 'no ggml here: npm run peers'),
@@ -457,7 +537,7 @@ describe('the command', () => {
   test('refuses a language that it does not have, and a name that would hide a module', async () => {
     const { status, stderr } = await ropewalk('harness', 'fortran');
     assert.equal(status, 2);
-    assert.match(stderr, /^ropewalk: harness: language: expected c, .* or js, got "fortran"\n$/);
+    assert.match(stderr, /^ropewalk: harness: language: expected c, .* or trace-numpy, got "fortran"\n$/);
     const hidden = await ropewalk('harness', 'torch', '-o', 'torch.py');
     assert.deepEqual(
       [hidden.status, hidden.stderr],

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { tensorFrom } from 'ropewalk';
 import { type Kind, OF_HEADS } from './names.js';
 import { type Group, type Rows, type Side, valuesOf } from './side.js';
 
@@ -82,10 +83,21 @@ export async function readGroup(side: Side, group: Group): Promise<Raw[][]> {
   return all;
 }
 
-/** Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order. */
-function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: number | undefined): Rows | undefined {
+/**
+ * Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order.
+ *
+ * @param exact - whether the number of tokens must be the one that is known
+ */
+function rowsOf(
+  { shape, data, tokens }: Raw,
+  order: readonly number[],
+  guess: number | undefined,
+  exact: boolean,
+): Rows | undefined {
   if (shape.length !== order.length || shape.length > 4) {
-    if (shape.length <= 4 || tokens === undefined || data.length % tokens !== 0) return undefined;
+    // The pass of one token, after a prompt, has lost the dimension of tokens with those of size 1.
+    const isOne = tokens === 1 && shape.length < order.length;
+    if ((shape.length <= 4 && !isOne) || tokens === undefined || data.length % tokens !== 0) return undefined;
     return { tokens, width: data.length / tokens, headDim: shape.at(-1), data };
   }
   const dims = order.map((n) => shape[n]!);
@@ -95,28 +107,15 @@ function rowsOf({ shape, data, tokens }: Raw, order: readonly number[], guess: n
   if (lead < 0) lead = leads.findLastIndex((count) => wanted.includes(count));
   if (wanted.includes(1) && lead < 0) lead = -1;
   else if (lead < 0) {
-    if (wanted.length > 0 && order.some((n, at) => n !== at)) return undefined;
-    lead = Math.max(0, dims.length >= 4 ? 1 : 0);
+    if (wanted.length > 0 && (exact || order.some((n, at) => n !== at))) return undefined;
+    lead = dims.length === 1 ? -1 : dims.length >= 4 ? 1 : 0;
   }
   const count = lead < 0 ? 1 : leads[lead]!;
   const inner = dims.slice(lead + 1);
   const headDim = inner.length > 1 ? inner.at(-1) : undefined;
   const width = data.length / count;
   if (order.every((n, at) => n === at)) return { tokens: count, width, headDim, data };
-  const strides = shape.map((_, n) => shape.slice(n + 1).reduce((a, b) => a * b, 1));
-  const moved = new Float32Array(data.length);
-  const steps = order.map((n) => strides[n]!);
-  const index = new Array<number>(dims.length).fill(0);
-  let from = 0;
-  for (let to = 0; to < moved.length; to++) {
-    moved[to] = data[from]!;
-    for (let n = dims.length - 1; n >= 0; n--) {
-      from += steps[n]!;
-      if (++index[n]! < dims[n]!) break;
-      from -= steps[n]! * dims[n]!;
-      index[n] = 0;
-    }
-  }
+  const moved = tensorFrom(data, { shape }).permute(order).read() as Float32Array;
   return { tokens: count, width, headDim, data: moved };
 }
 
@@ -135,41 +134,28 @@ function joinRows(parts: readonly Rows[]): Rows {
 /** Makes one matrix of those of all ranks. */
 function merged(ranks: readonly Rows[], merge: Merge): Rows | undefined {
   const [first] = ranks as [Rows];
-  if (ranks.length === 1) return merge === 'first' ? first : undefined;
   const { tokens, width } = first;
-  if (merge === 'first') return first;
-  if (merge === 'columns') {
-    if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-    const whole = ranks.reduce((sum, one) => sum + one.width, 0);
-    const data = new Float32Array(tokens * whole);
-    let column = 0;
-    for (const one of ranks) {
-      for (let t = 0; t < tokens; t++)
-        data.set(one.data.subarray(t * one.width, (t + 1) * one.width), t * whole + column);
-      column += one.width;
-    }
-    return { ...first, width: whole, data };
-  }
-  if (ranks.some((one) => one.width !== width)) return undefined;
-  if (merge === 'sum') {
-    if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-    const data = first.data.slice();
-    for (const one of ranks.slice(1)) for (let n = 0; n < data.length; n++) data[n]! += one.data[n]!;
-    return { ...first, data };
-  }
+  if (ranks.length === 1 || merge === 'first') return merge === 'first' ? first : undefined;
+  if (merge !== 'columns' && ranks.some((one) => one.width !== width)) return undefined;
   if (merge === 'contiguous') return joinRows(ranks);
   if (ranks.some((one) => one.tokens !== tokens)) return undefined;
-  const total = tokens * ranks.length;
-  const data = new Float32Array(total * width);
+  if (merge === 'sum')
+    return { ...first, data: first.data.map((_, n) => ranks.reduce((sum, { data }) => sum + data[n]!, 0)) };
+  // The row of each rank is copied to its place, in elements.
   const half = tokens / 2;
   if (merge === 'zigzag' && half % 1 !== 0) return undefined;
-  for (const [rank, one] of ranks.entries())
+  const whole = merge === 'columns' ? ranks.reduce((sum, one) => sum + one.width, 0) : width;
+  const data = new Float32Array(ranks.reduce((sum, one) => sum + one.data.length, 0));
+  let column = 0;
+  for (const [rank, one] of ranks.entries()) {
     for (let t = 0; t < tokens; t++) {
       const chunk = t < half ? rank : 2 * ranks.length - 1 - rank;
-      const to = merge === 'zigzag' ? chunk * half + (t % half) : t * ranks.length + rank;
-      data.set(one.data.subarray(t * width, (t + 1) * width), to * width);
+      const row = merge === 'columns' ? t : merge === 'zigzag' ? chunk * half + (t % half) : t * ranks.length + rank;
+      data.set(one.data.subarray(t * one.width, (t + 1) * one.width), row * whole + column);
     }
-  return { ...first, tokens: total, data };
+    if (merge === 'columns') column += one.width;
+  }
+  return { ...first, tokens: data.length / whole, width: whole, data };
 }
 
 /** Takes columns by their numbers. */
@@ -211,11 +197,16 @@ export interface Wanted {
 }
 
 /** Applies a layout to a group's values. */
-export function arranged(raw: readonly (readonly Raw[])[], how: Arrangement, wanted?: Wanted): Rows | undefined {
+export function arranged(
+  raw: readonly (readonly Raw[])[],
+  how: Arrangement,
+  wanted?: Wanted,
+  exact = false,
+): Rows | undefined {
   const guess = wanted?.other.tokens;
   const ofRanks: Rows[] = [];
   for (const steps of raw) {
-    const parts = steps.map((one) => rowsOf(one, how.order, guess));
+    const parts = steps.map((one) => rowsOf(one, how.order, guess, exact));
     if (parts.some((one) => one === undefined)) return undefined;
     ofRanks.push(joinRows(parts as Rows[]));
   }
@@ -339,15 +330,13 @@ function repeatsOf(raw: readonly (readonly Raw[])[], { kind, other, headDim }: W
   return Number.isInteger(times) && times > 1 ? [1, times] : [1];
 }
 
-/** Reads a group in its own order: tokens first. */
-export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind, guess: number | undefined): Rows | undefined {
+/** Reads a group in its own order: tokens first, where an order gives as many as the other tensors of its pass have. */
+export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind): Rows | undefined {
   const rank = raw[0]![0]!.shape.length;
-  const shards = raw.length > 1 && !WHOLE.has(kind);
-  const other: Rows | undefined =
-    guess === undefined ? undefined : { tokens: guess, width: 0, headDim: undefined, data: new Float32Array() };
-  const wanted: Wanted | undefined = other && { kind: 'out', other, headDim: undefined };
-  for (const order of ORDERS[rank] ?? [range(0, rank)]) {
-    const rows = arranged(raw, { ...PLAIN, order, merge: shards ? 'columns' : 'first' }, wanted);
+  const merge = raw.length > 1 && !WHOLE.has(kind) ? 'columns' : 'first';
+  const orders = ORDERS[rank] ?? [range(0, rank)];
+  for (const [n, order] of [...orders, orders[0]!].entries()) {
+    const rows = arranged(raw, { ...PLAIN, order, merge }, undefined, n < orders.length);
     if (rows) return rows;
   }
   return undefined;

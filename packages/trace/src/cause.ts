@@ -22,7 +22,8 @@ export interface Scene {
   readonly b: Rows;
   /** The first token that is beyond the ruler. */
   readonly first: number;
-  readonly bound: number;
+  /** The largest difference of a row that a cause may leave. */
+  readonly proof: number;
   readonly worst: number;
   /** The heads of the layer, where the dump says or shows them. */
   readonly heads: LayerFacts | undefined;
@@ -37,7 +38,7 @@ export interface Scene {
 export function leftBy(scene: Scene, data: Float32Array | undefined): number | undefined {
   if (!data) return undefined;
   const { worst } = compare(scene.b, { ...scene.b, data });
-  return worst <= Math.max(scene.bound, 1e-6) && worst <= scene.worst / 3 ? worst : undefined;
+  return worst <= scene.proof ? worst : undefined;
 }
 
 /** Makes values element by element. */

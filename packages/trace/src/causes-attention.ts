@@ -50,11 +50,11 @@ export async function attentionCauses(scene: Scene): Promise<Cause[]> {
   const usual: Way = { scale: 1 / Math.sqrt(headDim), mapping: 'grouped', causal: 'causal' };
   const left = (inputs: Inputs, heads: Rows, way: Way): number => apart(scene, inputs, heads, way);
   const fitted = (inputs: Inputs, heads: Rows, base: Way): Way | undefined => {
-    for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.bound) return way;
+    for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.proof) return way;
     const scale = bestOf((x) => left(inputs, heads, { ...base, scale: x }), base.scale / 30, base.scale * 30);
-    if (left(inputs, heads, { ...base, scale }) <= scene.bound) return { ...base, scale };
+    if (left(inputs, heads, { ...base, scale }) <= scene.proof) return { ...base, scale };
     const softcap = bestOf((x) => left(inputs, heads, { ...base, softcap: x }), 0.5, 500);
-    return left(inputs, heads, { ...base, softcap }) <= scene.bound ? { ...base, softcap } : undefined;
+    return left(inputs, heads, { ...base, softcap }) <= scene.proof ? { ...base, softcap } : undefined;
   };
   const wayA = fitted(ofA, scene.a, usual);
   const wayB = wayA && fitted(ofB, scene.b, wayA);
@@ -146,43 +146,39 @@ function apart({ a }: Scene, { q, k, v, headDim }: Inputs, heads: Rows, way: Way
   return compare({ ...shape, data: given }, { ...shape, data: made }).worst;
 }
 
+const CAUSAL = {
+  causal: 'those before them and themselves',
+  'both ways': 'later tokens too',
+  'without itself': 'those before them, but not themselves',
+} as const;
+const MAPPING = {
+  grouped: 'head h reads key head ⌊h / group⌋',
+  tiled: 'head h reads key head h mod the number of key heads',
+} as const;
+
 /** Says what two ways to attend differ in. */
 function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: string][] {
-  const words: [string, string][] = [];
-  const seen = (way: Way): string =>
-    way.window ? `a window of ${way.window} tokens` : way.chunk ? `chunks of ${way.chunk} tokens` : 'all tokens before';
-  if (seen(a) !== seen(b)) words.push(['window', `B's tokens see ${seen(b)}, A's ${seen(a)}.`]);
-  if (a.causal !== b.causal) {
-    const of = {
-      causal: 'those before them and themselves',
-      'both ways': 'later tokens too',
-      'without itself': 'those before them, but not themselves',
-    };
-    words.push(['mask', `B's tokens see ${of[b.causal]}, A's ${of[a.causal]}.`]);
-  }
-  if (a.mapping !== b.mapping) {
-    const of = {
-      grouped: 'head h reads key head ⌊h / group⌋',
-      tiled: 'head h reads key head h mod the number of key heads',
-    };
-    words.push(['head mapping', `in B ${of[b.mapping]}, in A ${of[a.mapping]}.`]);
-  }
-  if (a.scale !== b.scale) {
-    const usual = (scale: number): string =>
-      Math.abs(scale * Math.sqrt(headDim) - 1) < 1e-6 ? `1/√head_dim = ${number(scale)}` : number(scale, 4);
-    words.push(['attention scale', `B's scores are multiplied by ${usual(b.scale)}, A's by ${usual(a.scale)}.`]);
-  }
-  const cap = ({ softcap }: Way): string => (softcap ? `capped at ${number(softcap)}` : 'not capped');
-  if (a.softcap !== b.softcap) words.push(['softcap', `B's scores are ${cap(b)}, A's are ${cap(a)}.`]);
-  if (a.skipped !== b.skipped) {
-    const first = (way: Way): string => (way.skipped ? `not the first ${way.skipped}` : 'the first one too');
-    words.push(['mask', `B's tokens see ${first(b)}, A's ${first(a)}.`]);
-  }
-  return words;
+  const seen = ({ window, chunk }: Way): string =>
+    window ? `a window of ${window} tokens` : chunk ? `chunks of ${chunk} tokens` : 'all tokens before';
+  const scaled = ({ scale }: Way): string =>
+    `${Math.abs(scale * Math.sqrt(headDim) - 1) < 1e-6 ? '1/√head_dim = ' : ''}${number(scale, 4)}`;
+  const capped = ({ softcap }: Way): string => (softcap ? `capped at ${number(softcap)}` : 'not capped');
+  const first = ({ skipped }: Way): string => (skipped ? `not the first ${skipped}` : 'the first one too');
+  const told: readonly (readonly [string, string, (way: Way) => string])[] = [
+    ['window', 'tokens see', seen],
+    ['mask', 'tokens see', (way) => CAUSAL[way.causal]],
+    ['mask', 'tokens see', first],
+    ['head mapping', 'heads are mapped so:', (way) => MAPPING[way.mapping]],
+    ['attention scale', 'scores are multiplied by', scaled],
+    ['softcap', 'scores are', capped],
+  ];
+  return told.flatMap(([id, what, of]): [string, string][] =>
+    of(a) === of(b) ? [] : [[id, `B's ${what} ${of(b)}, A's ${of(a)}.`]],
+  );
 }
 
 /** Logits that are capped on one side only. */
-export function softcapCause({ kind, a, b, bound, worst }: Scene): Cause[] {
+export function softcapCause({ kind, a, b, proof }: Scene): Cause[] {
   if (kind !== 'logits') return [];
   const some = (rows: Rows): Rows => ({
     ...rows,
@@ -195,5 +191,5 @@ export function softcapCause({ kind, a, b, bound, worst }: Scene): Cause[] {
   const cap = bestOf(left, 1, 1000);
   const rest = left(cap);
   const says = `B's logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of A's.`;
-  return rest <= bound && rest <= worst / 3 ? [{ id: 'softcap', says, left: rest }] : [];
+  return rest <= proof ? [{ id: 'softcap', says, left: rest }] : [];
 }

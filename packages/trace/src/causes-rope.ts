@@ -99,6 +99,10 @@ function sentencesOf({ verdict, named, differences, rowSummary }: Diagnosis): st
     });
   if (verdict === 'different') return differences.slice(0, 3).map(({ words }) => `RoPE: ${words.replace(/\.?$/, '.')}`);
   if (verdict === 'partly right' && rowSummary)
-    return rowSummary.wrong.slice(0, 3).map(({ where, holds }) => `RoPE: ${where} hold ${holds}`.replace(/\.?$/, '.'));
+    return rowSummary.wrong
+      .slice(0, 3)
+      .map(({ where, holds }) =>
+        `RoPE: ${where} ${/^token /.test(where) ? 'holds' : 'hold'} ${holds}`.replace(/\.?$/, '.'),
+      );
   return [];
 }

@@ -131,7 +131,7 @@ async function normCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)
     return made(a, (at, t) => rows[at]! / roots[t]!);
   };
   const from = layer ?? 1 + Math.max(...scene.layersOf('out'));
-  const input = kind === 'mlp_norm' ? (await scene.load('mid')).a : await before(scene, from);
+  const input = kind === 'mlp_norm' ? await midOf(scene, from) : await before(scene, from);
   if (input?.data.length !== a.data.length) return [];
   const bare = normed(input.data);
   const gains = factorOf(bare, a.data, (at) => at % width, width);
@@ -160,13 +160,24 @@ async function before(scene: Scene, layer: number): Promise<Rows | undefined> {
   return (layer === 0 ? await scene.load('embedding', -1) : await scene.load('out', layer - 1)).a;
 }
 
+/** Returns the residual stream after attention, which hooks on modules do not see: it is then added up. */
+async function midOf(scene: Scene, layer: number): Promise<Rows | undefined> {
+  const [there, stream, attn] = [
+    await scene.load('mid', layer),
+    await before(scene, layer),
+    await scene.load('attn', layer),
+  ];
+  if (there.a || !stream || stream.data.length !== attn.a?.data.length) return there.a;
+  return { ...stream, data: stream.data.map((x, n) => x + attn.a!.data[n]!) };
+}
+
 /** The residual stream and what a block adds to it, with the wrong terms. */
 async function sumsOf(
   scene: Scene,
   block: 'attn' | 'mlp',
   layer: number,
 ): Promise<[id: string, says: string, data: Float32Array][]> {
-  const stream = block === 'attn' ? await before(scene, layer) : (await scene.load('mid', layer)).a;
+  const stream = block === 'attn' ? await before(scene, layer) : await midOf(scene, layer);
   const branch = (await scene.load(block, layer)).a;
   if (stream?.data.length !== scene.a.data.length || branch?.data.length !== scene.a.data.length) return [];
   const name = block === 'attn' ? 'attention' : 'the MLP';

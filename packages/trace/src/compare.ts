@@ -29,8 +29,9 @@ export function compare(a: Rows, b: Rows): Difference {
     let [own, apart] = [0, 0];
     for (let n = t * width; n < (t + 1) * width; n++) {
       const [x, y] = [a.data[n]!, b.data[n]!];
+      if (x === y && !Number.isFinite(x)) continue; // both sides mask with -Infinity
       own += x * x;
-      if (x !== y) apart += (x - y) ** 2; // both sides may mask with -Infinity
+      apart += (x - y) ** 2;
     }
     norms[t] = Math.sqrt(own);
     parts[t] = Math.sqrt(apart);
@@ -135,11 +136,12 @@ export class Ruler {
   /**
    * @param lastPosition - the largest position, from RoPE on; else 0
    * @param weights - embeddings, whose dtype is that of weights and says nothing of later steps
+   * @param enlarges - how many times a step may enlarge the differences of its inputs
    */
-  bound(lastPosition: number, weights: readonly Rows[] = []): number {
+  bound(lastPosition: number, weights: readonly Rows[] = [], enlarges: number = ENLARGES): number {
     const roundoff = Math.max(...[this.#held, ...weights.map((rows) => heldDtype(rows) ?? 'f32')].map(roundoffOf));
     const rounding = (roundoff < 1e-7 ? ROUNDINGS : FEW_ROUNDINGS) * roundoff * Math.sqrt(1 + this.#steps);
-    return Math.min(MOST, Math.max(rounding + lastPosition * 2 ** -24, ENLARGES * this.measured));
+    return Math.min(MOST, Math.max(rounding + lastPosition * 2 ** -24, enlarges * this.measured));
   }
 
   accept(worst: number): void {

@@ -1,94 +1,41 @@
 /** The place of a tensor in the forward pass, by the names that runtimes give it. @module */
 
-/** The tensors of a pass in the order in which they are made; those between `attn_norm` and `out` belong to a layer. */
-export const KINDS = [
-  'embedding',
-  'attn_norm',
-  'qkv',
-  'q',
-  'k',
-  'v',
-  'q_norm',
-  'k_norm',
-  'q_rope',
-  'k_rope',
-  'heads',
-  'attn',
-  'attn_post',
-  'mid',
-  'mlp_norm',
-  'gate_up',
-  'gate',
-  'up',
-  'act',
-  'mlp',
-  'mlp_post',
-  'out',
-  'norm',
-  'head',
-  'logits',
-] as const;
-
-export type Kind = (typeof KINDS)[number];
-
-/** The sentence part for each kind. */
-export const WORDS: Readonly<Record<Kind, string>> = {
-  embedding: 'the embeddings',
-  attn_norm: 'the normed input of attention',
-  qkv: 'q, k and v together',
-  q: 'q before RoPE',
-  k: 'k before RoPE',
-  v: 'v',
-  q_norm: 'q after its norm',
-  k_norm: 'k after its norm',
-  q_rope: 'q after RoPE',
-  k_rope: 'k after RoPE',
-  heads: 'the heads of attention',
-  attn: 'the output of attention',
-  attn_post: 'the normed output of attention',
-  mid: 'the residual stream after attention',
-  mlp_norm: 'the normed input of the MLP',
-  gate_up: 'gate and up together',
-  gate: 'gate',
-  up: 'up',
-  act: 'the activated product',
-  mlp: 'the output of the MLP',
-  mlp_post: 'the normed output of the MLP',
-  out: 'the residual stream after the layer',
-  norm: 'the final norm',
-  head: 'the logits before their scale and cap',
-  logits: 'the logits',
-};
-
 /** The kinds whose rows consist of heads. */
 export const OF_HEADS: ReadonlySet<Kind> = new Set(['q', 'k', 'v', 'q_norm', 'k_norm', 'q_rope', 'k_rope', 'heads']);
 
-/** The tensors that are made from a tensor, the next one first. Those after a `+` also contain the residual stream. */
-export const READERS: Readonly<Partial<Record<Kind, readonly string[]>>> = {
-  embedding: ['attn_norm', 'qkv', 'q', '+out'],
-  attn_norm: ['qkv', 'q', 'k', 'v', 'heads', 'attn', '+mid', '+out'],
-  qkv: ['q_rope', 'k_rope', 'heads', 'attn', '+mid', '+out'],
-  q: ['q_norm', 'q_rope', 'heads', 'attn', '+mid', '+out'],
-  k: ['k_norm', 'k_rope', 'heads', 'attn', '+mid', '+out'],
-  v: ['heads', 'attn', '+mid', '+out'],
-  q_norm: ['q_rope', 'heads', 'attn', '+mid', '+out'],
-  k_norm: ['k_rope', 'heads', 'attn', '+mid', '+out'],
-  q_rope: ['heads', 'attn', '+mid', '+out'],
-  k_rope: ['heads', 'attn', '+mid', '+out'],
-  heads: ['attn', '+mid', '+out'],
-  attn: ['attn_post', '+mid', '+out'],
-  attn_post: ['+mid', '+out'],
-  mid: ['mlp_norm', 'gate_up', 'gate', 'up', 'mlp', '+out'],
-  mlp_norm: ['gate_up', 'gate', 'up', 'act', 'mlp', '+out'],
-  gate_up: ['act', 'mlp', '+out'],
-  gate: ['act', 'mlp', '+out'],
-  up: ['act', 'mlp', '+out'],
-  act: ['mlp', '+out'],
-  mlp: ['mlp_post', '+out'],
-  mlp_post: ['+out'],
-  norm: ['head', 'logits'],
-  head: ['logits'],
-};
+/** The tensors of a pass in the order in which they are made; those between `attn_norm` and `out` belong to a layer. */
+export type Kind = keyof typeof MADE;
+const MADE = {
+  embedding: 'attn_norm qkv q +out',
+  attn_norm: 'qkv q k v heads attn +mid +out',
+  qkv: 'q_rope k_rope heads attn +mid +out',
+  q: 'q_norm q_rope heads attn +mid +out',
+  k: 'k_norm k_rope heads attn +mid +out',
+  v: 'heads attn +mid +out',
+  q_norm: 'q_rope heads attn +mid +out',
+  k_norm: 'k_rope heads attn +mid +out',
+  q_rope: 'heads attn +mid +out',
+  k_rope: 'heads attn +mid +out',
+  heads: 'attn +mid +out',
+  attn: 'attn_post +mid +out',
+  attn_post: '+mid +out',
+  mid: 'mlp_norm gate_up gate up mlp +out',
+  mlp_norm: 'gate_up gate up act mlp +out',
+  gate_up: 'act mlp +out',
+  gate: 'act mlp +out',
+  up: 'act mlp +out',
+  act: 'mlp +out',
+  mlp: 'mlp_post +out',
+  mlp_post: '+out',
+  out: 'attn_norm qkv q +mid +out',
+  norm: 'head logits',
+  head: 'logits',
+  logits: '',
+} as const;
+export const KINDS = Object.keys(MADE) as readonly Kind[];
+
+/** Returns what is made from a tensor, the next one first. One after a `+` also contains the residual stream. */
+export const readersOf = (kind: Kind): readonly string[] => MADE[kind].split(' ').filter((name) => name !== '');
 
 /** The place of a tensor. */
 export interface Place {
@@ -134,7 +81,7 @@ const IN_LAYER: readonly (readonly [RegExp, Kind])[] = [
 
 const OUTSIDE: readonly (readonly [RegExp, Kind])[] = [
   [
-    /(?:^|[._])(?:embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|inp_embd|embedding|embeddings)$/,
+    /(?:^|[._])(?:embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|(?:inp_)?embd|embedding|embeddings)$/,
     'embedding',
   ],
   [/(?:^|[._])(?:lm_head|embed_out|output_layer|head)$/, 'head'],

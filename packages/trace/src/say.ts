@@ -1,6 +1,6 @@
 /** The report of a trace: sentences, a picture of layers and tokens, JSON. @module */
 import { number } from './cause.js';
-import { type Kind, WORDS } from './names.js';
+import type { Kind } from './names.js';
 import type { Divergence, Step, TraceReport } from './trace.js';
 
 const MOST_LAYERS = 10;
@@ -21,7 +21,7 @@ export function traceLines(report: TraceReport): string[] {
     if (names.length > 0)
       lines.push(`only in ${side}  ${names.length}: ${names.slice(0, 4).join(', ')}${names.length > 4 ? ', …' : ''}`);
   const noise = ruler.adopted
-    ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}, alike in all tokens and dimensions: noise, as weights in fewer bits make it`
+    ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}, alike in all tokens and dimensions: noise${ruler.adopted.rms > 1e-4 ? ', as weights in fewer bits make it' : ''}`
     : `${percent(ruler.measured)} of a row at most lately; the coarsest values are ${ruler.dtype}`;
   lines.push(`noise  ${noise}`, ...notes.slice(0, 4).map((note) => `note  ${note}`), '');
   if (!divergence) {
@@ -53,7 +53,7 @@ function divergenceLines({ step, firstToken, wrongTokens, tokens, inputs, causes
   const whole =
     wrongTokens === tokens ? `all ${tokens} tokens` : `${wrongTokens} of ${tokens} tokens, the first is ${firstToken}`;
   return [
-    `FIRST DIVERGENCE  ${name}, ${WORDS[kind]}`,
+    `FIRST DIVERGENCE  ${name}`,
     `  ${percent(difference.rms)} in all, ${percent(difference.worst)} of the row at token ${difference.worstRow}; the ruler allows ${percent(bound!)}. ${whole}.`,
     inputs.length > 0
       ? `  Its inputs agree: ${inputs.slice(0, 4).join(', ')}.`

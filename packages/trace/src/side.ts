@@ -121,9 +121,14 @@ const COUNTED: Readonly<Record<'tokens' | 'positions', RegExp>> = {
 };
 
 async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Promise<readonly number[] | undefined> {
-  const found = tensors.filter(
-    ({ name, dtype }) => /^[iu]/.test(dtype) && COUNTED[what].test(name.replace(/^.*\./, '')),
-  );
+  const seen = new Set<string>();
+  const found = tensors.filter(({ name, dtype, rank = 0, step = 0 }) => {
+    if (!/^[iu]/.test(dtype) || !COUNTED[what].test(name.replace(/^.*\./, ''))) return false;
+    // A dump of what modules are given has the positions once for each layer.
+    const isFirst = !seen.has(`${rank}.${step}`);
+    seen.add(`${rank}.${step}`);
+    return isFirst;
+  });
   const sized = found.filter(({ shape }) => shape.reduce((a, b) => a * b, 1) <= MAX_COUNTED);
   const parts: number[] = [];
   for (const one of sized) {

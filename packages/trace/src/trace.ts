@@ -18,7 +18,7 @@ import { ropeCauses } from './causes-rope.js';
 import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
-import { KINDS, type Kind, READERS } from './names.js';
+import { KINDS, type Kind, readersOf } from './names.js';
 import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
@@ -81,6 +81,13 @@ const PARTS: readonly (readonly [whole: Kind, parts: readonly Kind[]])[] = [
  * @throws {RopewalkError} FORMAT when no tensor of one is found in the other
  */
 export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => void = () => {}): Promise<TraceReport> {
+  for (const { label, tensors } of [a, b])
+    if (tensors.some(({ partial }) => partial))
+      fail(
+        'UNSUPPORTED',
+        label,
+        'it has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.',
+      );
   const joined = countSteps(a) !== countSteps(b);
   const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
   return trace.run(progress);
@@ -95,6 +102,8 @@ class Trace {
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
   readonly #conventions = new Map<Kind, string>();
+  /** The kinds that were the same in an earlier layer. */
+  readonly #clean = new Set<Kind>();
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
   /** The rows of one step are read again and again while its cause is looked for. */
@@ -125,6 +134,7 @@ class Trace {
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
       else if (judged.state !== 'convention') this.#ruler.accept(difference.worst);
+      if (judged.state === 'same') this.#clean.add(pair.kind);
     }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
@@ -192,32 +202,25 @@ class Trace {
     const { difference, bound } = step;
     const [a, b] = (await this.#rows(pair))!;
     const [badA, badB] = difference.notFinite;
-    if (badA === undefined && badB === undefined && difference.worst <= this.#bound(step)) return step;
+    if (badA === undefined && badB === undefined && difference.worst <= bound!) return step;
     if (await this.#agreesAfter(pair, difference)) {
       await this.#tellConvention(pair, step);
       return { ...step, state: 'convention' };
     }
-    if (badB === undefined && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+    // Weights in fewer bits are so in the first layers too.
+    const isNew = this.#ruler.adopted !== undefined || !this.#clean.has(pair.kind);
+    if (isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
       this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
-      return { ...step, bound, state: 'noise' };
+      return { ...step, state: 'noise' };
     }
     return { ...step, state: 'diverges' };
-  }
-
-  #bound({ kind, bound }: Step): number {
-    return this.#conventions.has(kind) ? 0 : bound!;
   }
 
   /** Says whether what is made from a tensor agrees though the tensor does not. */
   async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
-    const readers =
-      kind === 'out'
-        ? isLast
-          ? ['norm', 'logits']
-          : ['attn_norm', 'qkv', 'q', '+mid', '+out']
-        : (READERS[kind] ?? []);
+    const readers = isLast ? ['norm', 'head', 'logits'] : readersOf(kind);
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
@@ -228,7 +231,8 @@ class Trace {
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
-      return !isHidden && after.worst <= this.#ruler.bound(this.#lastPosition()) && after.notFinite[1] === undefined;
+      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition()));
+      return !isHidden && agrees && after.notFinite[1] === undefined;
     }
     return false;
   }
@@ -259,12 +263,12 @@ class Trace {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
     const inputs: string[] = [];
-    for (const [kind, readers] of Object.entries(READERS)) {
-      if (!readers.slice(0, 3).includes(pair.kind)) continue;
-      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind as Kind));
+    for (const kind of KINDS) {
+      if (!readersOf(kind).slice(0, 3).includes(pair.kind)) continue;
+      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind));
       const apart = input && (await this.#difference(input));
-      if (apart && !this.#conventions.has(kind as Kind))
-        inputs.push(`${nameOf(input)} ${apart.worst.toExponential(1)}`);
+      if (apart && !this.#conventions.has(kind))
+        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
     }
     return {
       step,
@@ -279,10 +283,11 @@ class Trace {
   async #causes(pair: Pair, step: Step): Promise<Cause[]> {
     const { difference, bound } = step;
     const [a, b] = (await this.#rows(pair))!;
-    const [, bad] = difference.notFinite;
-    if (bad !== undefined) {
-      const what = `B has NaN or infinities from token ${bad} on, A has none: an overflow, a row that is masked whole, or memory that nothing wrote.`;
-      return [{ id: 'not finite', says: what, left: 0 }];
+    const [badA, badB] = difference.notFinite;
+    if (badA !== undefined || badB !== undefined) {
+      const has = (at: number | undefined): string => (at === undefined ? 'none' : `them from token ${at} on`);
+      const says = `NaN or infinities: B has ${has(badB)}, A ${has(badA)}. They come from an overflow, a row that is masked whole, or memory that nothing wrote.`;
+      return [{ id: 'not finite', says, left: 0 }];
     }
     const first = Math.max(
       0,
@@ -295,7 +300,7 @@ class Trace {
       a,
       b,
       first,
-      bound: bound!,
+      proof: Math.min(this.#ruler.bound(this.#lastPosition(), [a, b], PROVES), difference.worst / 3),
       worst: difference.worst,
       heads: this.#heads(layer, a, b),
       positions: this.#positions(a.tokens),
@@ -316,7 +321,14 @@ class Trace {
     if (pair.kind === 'heads') causes.push(...(await attentionCauses(scene)));
     causes.push(...softcapCause(scene));
     if (causes.length === 0) for await (const one of valueCauses(scene)) causes.push(one);
-    return causes.slice(0, 3);
+    if (causes.length === 0 && this.#clean.has(pair.kind) && isFlat(a, b, difference)) {
+      const says =
+        'The difference is as large in every token and dimension, as that of rounded weights; earlier layers have none.';
+      causes.push({ id: 'flat', says, left: difference.worst });
+    }
+    const moved = this.#layouts.get(pair.kind)?.arrangement.pairs ?? 'as they are';
+    const told = moved === 'as they are' ? '' : ' Dimensions are numbered as in A, where pairs lie otherwise.';
+    return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
   #positions(tokens: number): readonly number[] {
@@ -361,7 +373,7 @@ class Trace {
   }
 
   async #own(side: Side, group: Group): Promise<Rows | undefined> {
-    return inOwnOrder(await readGroup(side, group), group.kind, side.rowsOf(0, group.step ?? 0));
+    return inOwnOrder(await readGroup(side, group), group.kind);
   }
 
   async #difference(pair: Pair): Promise<Difference | undefined> {
@@ -435,6 +447,9 @@ class Trace {
     return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
 }
+
+/** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
+const PROVES = 3;
 
 /** A dump with more tensors of unknown names is not matched by values: each is compared with many. */
 const MOST_LOST = 1000;

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { writeNpz, writeSafetensors } from '@ropewalk/formats';
+import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
 import { openDump } from '@ropewalk/trace/internal/node';
 import { tensorFrom } from 'ropewalk';
+import { readFileName } from '../src/read/file-names.js';
 
 test('opens a folder of safetensors and npz, and nothing that a link leads to', async () => {
   const [folder, outside] = [mkdtempSync(join(tmpdir(), 'dump-')), mkdtempSync(join(tmpdir(), 'outside-'))];
@@ -31,4 +32,70 @@ test('refuses a folder without tensors, and a file that is cut', async () => {
   await assert.rejects(openDump(folder), { code: 'FORMAT', message: /it has no tensors/ });
   writeFileSync(join(folder, 'a.safetensors'), new Uint8Array([255, 0, 0, 0, 0, 0, 0, 0, 0x7b]));
   await assert.rejects(openDump(folder), { code: 'FORMAT' });
+});
+
+test('reads what the names of files tell: SGLang, msProbe, steps and ranks', () => {
+  const sglang = 'step=2___rank=1___dump_index=7___name=non_intrusive__';
+  const module = 'Module.model.layers.0.self_attn.q_proj.Linear.forward.0';
+  for (const [path, expected] of [
+    [
+      `run/${sglang}model.layers.3.mlp.output___layer_id=3`,
+      { name: 'model.layers.3.mlp.output', step: 2, rank: 1, order: 7 },
+    ],
+    [`${sglang}model.layers.3.mlp.inputs.0`, { name: 'model.layers.3.mlp.input.0', step: 2, rank: 1, order: 7 }],
+    [
+      'forward_pass_id=4___rank=0___name=q___dump_index=9___layer_id=5',
+      { name: 'layers.5.q', step: 4, rank: 0, order: 9 },
+    ],
+    ['step=0___rank=0___dump_index=1___name=grad__q', undefined],
+    [`step1/rank3/dump_tensor_data/${module}.output.0`, { name: 'model.layers.0.self_attn.q_proj', step: 1, rank: 3 }],
+    [`step1/proc77/dump_tensor_data/${module}.input.0`, { name: 'model.layers.0.self_attn.q_proj.input.0', step: 1 }],
+    [`step1/rank3/dump_tensor_data/${module}.parameters.weight`, undefined],
+    ['step3-rank2', { step: 3, rank: 2 }],
+    ['layers.0.misstep4', {}],
+  ] as const) {
+    const { rest: _, ...told } = readFileName(path) ?? { rest: '' };
+    assert.deepEqual(told, expected ?? {}, path);
+  }
+  assert.equal(readFileName('rank1/step2/a/b')!.rest, 'a.b');
+  assert.equal(readFileName('step=0___rank=0___dump_index=1___name=grad__q'), undefined);
+});
+
+test('files with the same names are told apart, steps are in order, and a broken file is a note', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'dump-'));
+  const x = tensorFrom(new Float32Array([1, 2]));
+  for (const step of [10, 2]) {
+    mkdirSync(join(folder, `step${step}`));
+    for (const layer of [0, 1])
+      writeFileSync(join(folder, `step${step}`, `layers.${layer}.npz`), writeNpz(new Map([['q', x]])));
+  }
+  writeFileSync(join(folder, 'logits.npy'), writeNpy(new Float32Array([1, 2]), { dtype: 'f32', shape: [2] }));
+  writeFileSync(
+    join(folder, 'cut.npy'),
+    writeNpy(new Float32Array([1, 2]), { dtype: 'f32', shape: [2] }).subarray(0, 20),
+  );
+  const { tensors, notes } = await openDump(folder);
+  assert.deepEqual(
+    tensors.map(({ name, step }) => [name, step]),
+    [['logits', undefined], ...[2, 10].flatMap((step) => [0, 1].map((layer) => [`layers.${layer}.q`, step]))],
+  );
+  assert.equal(notes.length, 1);
+  assert.match(notes[0]!, /^1 of 6 files cannot be read, such as .*cut\.npy/);
+});
+
+test('reads what msProbe wrote, without its parameters', async () => {
+  const { tensors, notes } = await openDump(join(import.meta.dirname, 'msprobe'));
+  const read = await Promise.all(tensors.map(async (one) => [one.name, one.shape, (await one.read()).dtype, one.step]));
+  assert.deepEqual(read, [
+    ['tokens', [1, 3], 'i64', 1],
+    ['embed_tokens', [1, 3, 4], 'f32', 1],
+    ['layers.0.input.0', [1, 3, 4], 'f32', 1],
+    ['layers.0', [1, 3, 4], 'f32', 1],
+    ['layers.0.q_proj.input.0', [1, 3, 4], 'f32', 1],
+    ['layers.0.q_proj', [1, 3, 4], 'f32', 1],
+  ]);
+  const values = async (n: number) => [...((await tensors[n]!.read()).readNumbers() as Float64Array)];
+  assert.deepEqual(await values(0), [1, 2, 3]);
+  assert.deepEqual(await values(3), await values(5));
+  assert.deepEqual(notes, ['2 files of gradients or parameters were left out.']);
 });

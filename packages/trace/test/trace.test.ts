@@ -122,6 +122,12 @@ describe('faults of one tensor', () => {
       ],
       ['tokens that are shifted', 'layers.1.v', 'rows', ({ data }) => data.map((x, n) => data[n - 64] ?? x)],
       ['an attention block that is not added', 'layers.2.mid', 'branch missing', (_values, other) => other],
+      [
+        'one matrix in fewer bits',
+        'layers.2.mlp',
+        'flat',
+        ({ data }) => data.map((x, n) => x * (1 + 0.05 * Math.sin(n * n))),
+      ],
       ['zeros', 'layers.1.heads', 'zeros', ({ data }) => data.map(() => 0)],
       ['NaN', 'layers.1.mlp', 'not finite', ({ data }) => data.map((x, n) => (n === 5000 ? Number.NaN : x))],
       ['capped logits', 'logits', 'softcap', ({ data }) => data.map((x) => 10 * Math.tanh(x / 10))],
@@ -280,7 +286,9 @@ describe('right runs are not accused', () => {
     const last = await changed(right, (name, { data }) =>
       name === 'logits' ? { [name]: { shape: [1, 1024], data: data.subarray(47 * 1024) } } : undefined,
     );
-    same(await traced(last));
+    const report = await traced(last);
+    same(report);
+    assert.deepEqual([report.steps.length, report.steps.at(-1)!.difference.tokens], [51, 1]);
   });
   test('a tensor that is another one by convention', async () => {
     const stream = await tensorOf('layers.0.out');

@@ -1,37 +1,94 @@
-/** Opens a dump by its path: a file of tensors, or a folder of such files (Node only). @module */
+/** Opens a dump by its path: a file of tensors, a folder of such files, a text or a state file of llama.cpp (Node only). @module */
 import { lstatSync } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
-import { type DumpFile, dumpOf, type SafetensorsFile } from '@ropewalk/formats';
+import { type DumpFile, dumpOf } from '@ropewalk/formats';
 import { elementsAt } from '@ropewalk/formats/internal';
 import { openFile, readAt, readFileBytes, readJsonFile, refuseSystem } from '@ropewalk/formats/internal/node';
 import { isFolder, readSafetensorsHeader } from '@ropewalk/formats/node';
-import { DTYPES, type Dtype, type Tensor, tensorFrom, sizeBytes as unitBytes } from 'ropewalk';
+import { DTYPES, type Dtype, RopewalkError, type Tensor, tensorFrom, sizeBytes as unitBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import type { Dump, DumpTensor, RunFacts } from '../dump.js';
+import { isEvalCallback, parseEvalCallback } from './eval-callback.js';
+import { type NamedFile, readFileName } from './file-names.js';
+import { isLlamaState } from './llama-state.js';
 import { factsOf, INDEX_FILE } from './recorded.js';
+import { openStateDump } from './state.node.js';
 
 /** A file without an index is read whole, so it has a limit. safetensors are read tensor by tensor. */
 const MAX_FILE_BYTES = 2 ** 30;
+/** JavaScript's texts end at 2^29 characters. */
+const MAX_TEXT_BYTES = 2 ** 28;
 const MAX_FILES = 100_000;
 const FILES = /\.(?:safetensors|npz|npy|pt|pth)$/i;
 
 /**
  * Opens one side of a trace.
  *
- * @param path - a .safetensors, .npz, .npy, .pt or .pth file, or a folder of them
+ * @param path - a .safetensors, .npz, .npy, .pt or .pth file, or a folder of them, such as those of our hooks, of SGLang's
+ *   dumper and of msProbe; the text of llama.cpp's eval callback; a state file of llama.cpp
  * @throws {RopewalkError} FORMAT when there is no tensor that it can read
  */
 export async function openDump(path: string): Promise<Dump> {
-  const folder = isFolder(path);
-  const files = folder ? await filesIn(path) : [path];
-  const tensors: DumpTensor[] = [];
-  for (const file of files) {
-    const prefix = folder ? relative(path, file).replace(FILES, '').replaceAll('\\', '/') : '';
-    tensors.push(...(/\.safetensors$/i.test(file) ? await safetensorsIn(file) : arraysIn(file, prefix)));
+  if (isFolder(path)) return openFolder(path);
+  if (FILES.test(path)) {
+    const [notes, last] = [[] as string[], new LastFile()];
+    const tensors = await tensorsIn(path, { rest: basename(path).replace(FILES, '') }, notes, last);
+    if (tensors.length === 0) fail('FORMAT', path, notes[0] ?? 'it has no tensors.');
+    return { label: path, tensors, notes, close: async () => last.drop() };
   }
-  if (tensors.length === 0) fail('FORMAT', path, 'it has no tensors: a dump is .safetensors, .npz, .npy or .pt files.');
-  return { label: path, tensors, notes: [], facts: folder ? readFacts(path) : undefined, close: async () => {} };
+  const { file, size } = await openFile(path);
+  const start = await readAt(file, 0, Math.min(size, 4), path).finally(() => file.close());
+  if (isLlamaState(start)) return openStateDump(path);
+  const text = Buffer.from(readFileBytes(path, MAX_TEXT_BYTES)).toString('latin1');
+  const next =
+    'A dump is .safetensors, .npz, .npy or .pt, a text of llama-eval-callback, or a state file of llama.cpp.';
+  if (!isEvalCallback(text)) fail('FORMAT', path, `it is no dump that can be read. ${next}`);
+  const notes = ['It is the text of llama.cpp’s eval callback: of each tensor it has the first and last values only.'];
+  return { label: path, tensors: parseEvalCallback(text, path), notes, close: async () => {} };
+}
+
+async function openFolder(folder: string): Promise<Dump> {
+  const found: { tensor: DumpTensor; own: string; named: NamedFile }[] = [];
+  const notes: string[] = [];
+  const last = new LastFile();
+  const faults: unknown[] = [];
+  let leftOut = 0;
+  const files = await filesIn(folder);
+  for (const file of files) {
+    const own = relative(folder, file).replace(FILES, '').replaceAll('\\', '/');
+    const named = readFileName(own);
+    if (!named) leftOut++;
+    else
+      try {
+        for (const tensor of await tensorsIn(file, named, notes, last)) found.push({ tensor, own, named });
+      } catch (error) {
+        if (!(error instanceof RopewalkError)) throw error;
+        faults.push(error);
+      }
+  }
+  if (found.length === 0 && faults.length > 0) throw faults[0];
+  if (found.length === 0) fail('FORMAT', folder, 'it has no tensors: a dump is .safetensors, .npz, .npy or .pt files.');
+  if (leftOut > 0) notes.push(`${leftOut} files of gradients or parameters were left out.`);
+  if (faults.length > 0)
+    notes.push(`${faults.length} of ${files.length} files cannot be read, such as ${(faults[0] as Error).message}`);
+  found.sort((a, b) => at(a.tensor.step) - at(b.tensor.step) || at(a.named.order) - at(b.named.order));
+  return { label: folder, tensors: apart(found), notes, facts: readFacts(folder), close: async () => last.drop() };
+}
+
+const at = (place: number | undefined): number => place ?? 0;
+
+/** Puts the path of its file before a tensor's name where several files have that name, such as `layers.0.npz`: q. */
+function apart(found: readonly { tensor: DumpTensor; own: string; named: NamedFile }[]): DumpTensor[] {
+  const files = new Map<string, string>();
+  const clashes = new Set<string>();
+  const key = ({ name, step, rank }: DumpTensor): string => `${step} ${rank} ${name}`;
+  for (const { tensor, own } of found)
+    if ((files.get(key(tensor)) ?? own) !== own) clashes.add(key(tensor));
+    else files.set(key(tensor), own);
+  return found.map(({ tensor, named }) =>
+    named.name === undefined && clashes.has(key(tensor)) ? { ...tensor, name: `${named.rest}.${tensor.name}` } : tensor,
+  );
 }
 
 function readFacts(folder: string): RunFacts | undefined {
@@ -42,10 +99,10 @@ function readFacts(folder: string): RunFacts | undefined {
 /** Lists the files of a folder and its folders, sorted. Links are left out: they may lead out of the folder. */
 async function filesIn(folder: string): Promise<string[]> {
   const found: string[] = [];
-  const look = async (at: string): Promise<void> => {
-    const names = await readdir(at).catch((cause) => refuseSystem('FORMAT', at, 'a readable folder', cause));
+  const look = async (inside: string): Promise<void> => {
+    const names = await readdir(inside).catch((cause) => refuseSystem('FORMAT', inside, 'a readable folder', cause));
     for (const name of names.sort()) {
-      const path = join(at, name);
+      const path = join(inside, name);
       const info = await lstat(path);
       if (info.isDirectory()) await look(path);
       else if (info.isFile() && FILES.test(name)) found.push(path);
@@ -56,8 +113,46 @@ async function filesIn(folder: string): Promise<string[]> {
   return found;
 }
 
+/** Lists the tensors of a file. Those that it cannot read become notes. */
+async function tensorsIn(path: string, named: NamedFile, notes: string[], last: LastFile): Promise<DumpTensor[]> {
+  const { step, rank, rest } = named;
+  const place = { ...(step === undefined ? {} : { step }), ...(rank === undefined ? {} : { rank }) };
+  if (/\.safetensors$/i.test(path)) return (await safetensorsIn(path)).map((tensor) => ({ ...tensor, ...place }));
+  const file = last.at(path);
+  const isOne = file.names.length === 1;
+  return file.names.flatMap((key) => {
+    const inFile = key === 'value' && named.name !== undefined ? '' : key;
+    const name = named.name === undefined ? inFile || rest : [named.name, ...(inFile ? [inFile] : [])].join('.');
+    try {
+      const { shape, dtype } = file.read(key);
+      return [{ name, shape, dtype, ...place, read: async () => last.at(path).read(key) }];
+    } catch (error) {
+      if (!(error instanceof RopewalkError) || isOne) throw error;
+      notes.push(`${name} cannot be read: ${error.message}`);
+      return [];
+    }
+  });
+}
+
+/** The file that was read last: the tensors of an .npz or .pt are read in turn, and each needs its file whole. */
+class LastFile {
+  #path: string | undefined;
+  #file: DumpFile | undefined;
+
+  at(path: string): DumpFile {
+    if (path !== this.#path || !this.#file)
+      this.#file = dumpOf(basename(path), readFileBytes(path, MAX_FILE_BYTES), path);
+    this.#path = path;
+    return this.#file;
+  }
+
+  drop(): void {
+    this.#file = undefined;
+  }
+}
+
 async function safetensorsIn(path: string): Promise<DumpTensor[]> {
-  const header: SafetensorsFile = await readSafetensorsHeader(path);
+  const header = await readSafetensorsHeader(path);
   return [...header.tensors].map(([name, { type, shape, byteOffset, sizeBytes }]) => {
     const dtype = type.toLowerCase() as Dtype;
     return {
@@ -74,19 +169,6 @@ async function safetensorsIn(path: string): Promise<DumpTensor[]> {
           await file.close();
         }
       },
-    };
-  });
-}
-
-function arraysIn(path: string, prefix: string): DumpTensor[] {
-  const file: DumpFile = dumpOf(basename(path), readFileBytes(path, MAX_FILE_BYTES), path);
-  return file.names.map((key) => {
-    const { shape, dtype } = file.read(key);
-    return {
-      name: key || prefix || basename(path).replace(FILES, ''),
-      shape,
-      dtype,
-      read: async () => dumpOf(basename(path), readFileBytes(path, MAX_FILE_BYTES), path).read(key),
     };
   });
 }

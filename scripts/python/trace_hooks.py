@@ -1,0 +1,117 @@
+"""Writes dumps of one model by the hooks of `ropewalk harness trace-…`, and as torch.save and SGLang's dumper do.
+
+trace_hooks.py FOLDER MODEL: FOLDER has the hooks. Reads tokens from FOLDER/tokens.json.
+"""
+
+import json
+import os
+import sys
+import types
+
+import numpy
+import torch
+from transformers import AutoModelForCausalLM
+
+folder, path = sys.argv[1:]
+os.chdir(folder)
+sys.path.insert(0, ".")
+tokens = torch.tensor([json.load(open("tokens.json"))])
+
+
+def load():
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+with torch.no_grad():
+    from trace_torch import Trace
+
+    model = load()
+    Trace(model, "torch")
+    model(input_ids=tokens)
+
+    from trace_transformers import trace
+
+    model = load()
+    trace(model, "transformers")
+    cache = model(input_ids=tokens[:, :-2]).past_key_values
+    for n in (-2, -1):
+        model(input_ids=tokens[:, n:][:, :1], past_key_values=cache)
+
+# The modules of vLLM that the hook looks for: a rotary_emb that all layers share and that writes in place, layers that
+# return a tuple, and a logits_processor that is called after the pass.
+vllm = types.ModuleType("vllm.distributed")
+vllm.get_tensor_model_parallel_rank = lambda: 1
+sys.modules["vllm"], sys.modules["vllm.distributed"] = types.ModuleType("vllm"), vllm
+nn = torch.nn
+
+
+class Rotary(nn.Module):
+    def forward(self, positions, q, k):
+        q *= 2
+        return q, k
+
+
+class Attention(nn.Module):
+    def __init__(self, rotary):
+        super().__init__()
+        self.qkv_proj, self.rotary_emb = nn.Linear(8, 24), rotary
+
+    def forward(self, positions, x):
+        q, k, v = self.qkv_proj(x).split(8, dim=-1)
+        q, k = self.rotary_emb(positions, q, k)
+        return q + k + v
+
+
+class Layer(nn.Module):
+    def __init__(self, rotary):
+        super().__init__()
+        self.self_attn = Attention(rotary)
+
+    def forward(self, positions, x, residual):
+        return self.self_attn(positions, x), residual
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        rotary = Rotary()
+        self.embed_tokens = nn.Embedding(16, 8)
+        self.layers = nn.ModuleList([Layer(rotary), Layer(rotary)])
+        self.logits_processor = nn.Identity()
+
+    def forward(self, input_ids, positions):
+        x = self.embed_tokens(input_ids)
+        for layer in self.layers:
+            x, _ = layer(positions, x, x)
+        return x
+
+
+from trace_vllm import trace as trace_vllm
+
+with torch.no_grad():
+    model = Model()
+    trace_vllm(model, "vllm")
+    for _ in range(2):
+        model.logits_processor(model(input_ids=torch.arange(5), positions=torch.arange(5) + 3))
+
+from trace_numpy import Trace as NumpyTrace
+
+tracer = NumpyTrace("numpy")
+for step in range(2):
+    q = numpy.full((5, 2, 4), step, dtype=numpy.float32)
+    tracer.keep("positions", numpy.arange(5))
+    tracer.keep("layers.0.q", q)
+    q += 1
+    tracer.keep("layers.0.q_rope", q)
+    tracer.write()
+
+x = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
+torch.save({"tokens": tokens, "layers": [{"q": x, "k": x.t()}]}, "saved.pt")
+os.makedirs("sglang")
+# As sglang's dumper names and saves: sgl-project/sglang@00d35548 python/sglang/srt/debug_utils/dumper.py
+for n, (name, value, tags) in enumerate(
+    [("input_ids", tokens[0], {}), ("q", x, {"layer_id": 0}), ("non_intrusive__model.layers.0.mlp.inputs.0", x, {})]
+):
+    full = {"step": 0, "rank": 1, "dump_index": n + 1, "name": name, "recompute_status": "disabled", **tags}
+    meta = {**full, "world_rank": 1, "world_size": 2, "sglang_parallel_info": {"tp_rank": 1}, "tokenizer_path": None}
+    torch.save({"value": value, "meta": meta}, "sglang/" + "___".join(f"{k}={v}" for k, v in full.items()) + ".pt")
