@@ -20,8 +20,7 @@ export async function trace(a: string, b: string | undefined, options: TraceOpti
     return traceRecord(options);
   }
   if (b === undefined) fail('FORMAT', 'b', 'it is missing. Name two dumps: ropewalk trace A B.');
-  const recording = ['model', 'at', 'out', 'prompt', 'file', 'tokens', 'positions', 'backend', 'threads'] as const;
-  new Flags(options).refuseAny(recording, 'it goes with trace record only. Leave it out.');
+  new Flags(options).refuseAllBut(['json', 'junit'], 'two dumps, only to trace record');
   const ours = await openDump(a);
   const theirs = await openDump(b);
   const bar = openPercentBar('of the tensors', options.json);

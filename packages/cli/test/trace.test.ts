@@ -63,7 +63,11 @@ describe('refuses', () => {
     ['one dump', ['ours'], /trace: b: it is missing\. Name two dumps/],
     ['a dump that is not there', ['nowhere', 'ours'], /nowhere/],
     ['a file that is no dump', ['ids.npy', 'nothing.txt'], /nothing\.txt/],
-    ['options of record beside two dumps', ['a', 'b', '--at', 'x'], /--at: it goes with trace record only/],
+    [
+      'options of record beside two dumps',
+      ['a', 'b', '--at', 'x'],
+      /--at: it does not apply to two dumps, only to trace record/,
+    ],
     ['a recording without a folder', ['record', '--tokens', 'ids.npy'], /--out: it is missing/],
     [
       'a recording of no tensor',

@@ -278,7 +278,7 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
     }
   if (gate) runner.run(planSwiglu(gate, out, out, { activation: 'sigmoid' }));
   if (w.vB) step.perHead(out, w.vB.weight, rows.values);
-  step.seen?.('heads', out, layer);
+  step.seen?.('heads', w.vB ? rows.values : out, layer);
   step.linear(w.vB ? rows.values : attended, w.output!, rows.branch); // [t, h]
 }
 
