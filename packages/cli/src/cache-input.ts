@@ -1,6 +1,6 @@
 /** The keys and values of a KV cache from a dump: one array of keys, or an archive with a name for each layer's. @module */
 import type { Observation } from '@ropewalk/diagnose';
-import type { CacheSide } from '@ropewalk/diagnose/internal';
+import { type CacheSide, heldDtype } from '@ropewalk/diagnose/internal';
 import { dumpOf } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/internal/node';
 import { isFloat, Tensor } from 'ropewalk';
@@ -86,8 +86,8 @@ export function sideOf(tensor: Tensor, where: string, layout: CacheLayout): Cach
     for (let n = 0, at = 0; n < heads; n++)
       for (let token = 0; token < tokens; token++, at += headDim)
         data.set(numbers.subarray(at, at + headDim), (token * heads + n) * headDim);
-  // A grid of 8-bit floats is found by their values.
-  return { data, tokens, heads, headDim, dtype: isFloat(dtype) ? dtype : 'f32' };
+  // Values of f16, bf16 and 8-bit floats may be dumped as wider ones.
+  return { data, tokens, heads, headDim, dtype: heldDtype(data, isFloat(dtype) ? dtype : 'f32') };
 }
 
 /** Positions as numbers. */

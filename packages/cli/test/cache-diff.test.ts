@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
-import { tensorFrom } from 'ropewalk';
+import { roundTo, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { ropewalkIn } from '../../../test/support/command.js';
 
@@ -92,6 +92,11 @@ describe('ropewalk cache-diff', () => {
     const { status, stdout } = await run(npy, other);
     assert.equal(status, 0, stdout);
     assert.equal(stdout, 'layers 0-1:\n  tokens 0-23: as in A\n');
+    const narrow = both.map((value) => roundTo('bf16', value)); // as numpy has no bf16
+    const wide = path('wide.npy', writeNpy(narrow, { dtype: 'f32', shape: [2, TOKENS, HEADS, DIM] }));
+    const rounded = await run(npy, wide);
+    assert.match(rounded.stdout, /^layers 0-1:\n {2}tokens 0-23: as in A, error up to 0\.\d+ %\n$/);
+    assert.equal(rounded.status, 0);
     const one = await run(npy, `${other}:cache_k_l0`);
     assert.match(
       one.stderr.replace(/\s+/g, ' '),

@@ -14,5 +14,5 @@ export { BugSearch, type Judged } from './match/bug-search.js';
 export { whyNever } from './mutants/operators.js';
 export { RANK_LAYOUTS, type RankLayout } from './positions/laid-out.js';
 export { axesOf, callOf } from './read/expected.js';
-export { type Heads, readObservation } from './read/observation.js';
+export { type Heads, heldDtype, readObservation } from './read/observation.js';
 export { type DiagnosisReport, linesOf, precision, type ReportLine, reportOf } from './say/words.js';

@@ -65,7 +65,13 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
     };
     attempt(last ? last.from + 1 : token);
     attempt(token);
-    if (!best || best.error > CLOSE) for (const from of alikeIn(lengths, lengthOf(key), rope)) attempt(from);
+    // Keys of other tokens are alike by chance: two neighbours are not.
+    const nextToo = (from: number): boolean =>
+      from + 1 < a.tokens &&
+      token + 1 < b.tokens &&
+      turnOf(rowOf(a, from + 1), rowOf(b, token + 1), a.headDim, pairs).error <= MOST_ERROR;
+    if (!best || best.error > CLOSE)
+      for (const from of alikeIn(lengths, lengthOf(key), rope)) if (nextToo(from)) attempt(from);
     turns.push(best);
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));

@@ -158,7 +158,7 @@ export function* readLayouts(observation: Observation, numAxes?: number): Genera
 const TELLING = 8;
 
 /** Finds the dtype that y was rounded to: frameworks widen bf16 and f16 in dumps, so all values fit a narrower one. */
-function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
+export function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
   const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
   // Zeros and a few other values fit every dtype.
   const telling = new Set<number>();
