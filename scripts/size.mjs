@@ -13,7 +13,7 @@ const BUDGETS = {
   bench: 2_450,
   checkpoint: 1_900,
   cli: 8_300,
-  diagnose: 10_790,
+  diagnose: 10_820,
   devices: 2_090,
   dialects: 9_030,
   formats: 3_250,
