@@ -59,11 +59,34 @@ describe('what the members of pairs are made of', () => {
       /: The members of a pair rotate by different angles: dimension 8 by that of pair 1 instead of 0, /,
     );
   });
+  const right: Line = (x, j, angle) => [
+    x(j) * Math.cos(angle(j)) - x(j + HALF) * Math.sin(angle(j)),
+    x(j) * Math.sin(angle(j)) + x(j + HALF) * Math.cos(angle(j)),
+  ];
+  /** The dimensions of y in another order. */
+  const ordered = (from: (i: number) => number) => (y: Float64Array) => {
+    y.set(y.map((_, n) => y[n - (n % DIM) + from(n % DIM)]!));
+  };
+  test('dimensions in another order', () => {
+    const line = (from: (i: number) => number): string => reportOn(right, ordered(from))[0]!;
+    const holds = ': In every head, dimension i holds the expected value of dimension';
+    assert.ok(line((i) => i ^ 2).endsWith(`${holds} i XOR 2.`));
+    assert.ok(
+      line((i) => (i < 8 ? i : i ^ 3)).endsWith(`${holds} i XOR 3, for i of 8-15; all others are as expected.`),
+    );
+    const order = [3, 0, 9, 12, 1, 2, 15, 4, 5, 6, 7, 8, 10, 14, 11, 13];
+    assert.match(
+      line((i) => order[i]!),
+      /are in another order: dimension 0 that of 3, 1 that of 0, 2 that of 9, /,
+    );
+    // A value that is no right one is enough to claim nothing.
+    const spoilt = reportOn(right, (y) => {
+      ordered((i) => i ^ 2)(y);
+      y[5] = 7;
+    });
+    assert.ok(!spoilt.some((one) => /XOR|another order/.test(one)), spoilt.join('\n'));
+  });
   test('all of y is one element too far', () => {
-    const right: Line = (x, j, angle) => [
-      x(j) * Math.cos(angle(j)) - x(j + HALF) * Math.sin(angle(j)),
-      x(j) * Math.sin(angle(j)) + x(j + HALF) * Math.cos(angle(j)),
-    ];
     const lines = reportOn(right, (y) => y.copyWithin(1, 0));
     assert.match(
       lines[0]!,

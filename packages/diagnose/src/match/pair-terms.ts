@@ -99,7 +99,7 @@ export function describePairTerms(right: RightRows): readonly string[] {
       ? { dims, words: [besideWords(search, other)] }
       : (byTerms(search) ?? byAngles(search, right.pairs) ?? bySources(search) ?? byFactors(search));
   const copies = beside.filter((i) => !other.includes(i));
-  return found && everywhere(found.dims, copies) ? found.words : bySlide(right);
+  return found && everywhere(found.dims, copies) ? found.words : (bySlide(right) ?? byOrder(right) ?? []);
 }
 
 function besideWords({ heads, dims }: Search, other: readonly number[]): string {
@@ -111,7 +111,7 @@ function besideWords({ heads, dims }: Search, other: readonly number[]): string 
 const FARTHEST = 8;
 
 /** All results of a head, some elements away from their place. */
-function bySlide(right: RightRows): string[] {
+function bySlide(right: RightRows): string[] | undefined {
   const { heads } = right;
   const { headDim, y } = heads;
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
@@ -123,12 +123,43 @@ function bySlide(right: RightRows): string[] {
         if (Math.abs(y[r * headDim + i]! - made[i - by]!) > noise[i - by]!) return false;
       return true;
     });
-    if (left.length === 0) return [];
+    if (left.length === 0) return undefined;
   }
-  if (left.length > 1) return [];
+  if (left.length > 1) return undefined;
   const [by] = left as [number];
   const from = by > 0 ? `i − ${by}` : `i + ${-by}`;
   return [`Dimension i of every head holds the expected value of dimension ${from}, where there is one.`];
+}
+
+/** The orders of dimensions that have words. */
+function* orders(headDim: number): Generator<[words: string, from: (i: number) => number]> {
+  yield [`${headDim - 1} − i`, (i) => headDim - 1 - i];
+  for (let mask = 1; mask < headDim; mask++) yield [`i XOR ${mask}`, (i) => i ^ mask];
+  for (let by = 1; by < headDim; by++) yield [`(i + ${by}) mod ${headDim}`, (i) => (i + by) % headDim];
+}
+
+/** All results of a head, in another order. */
+function byOrder(right: RightRows): string[] | undefined {
+  const { heads } = right;
+  const { headDim, y } = heads;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  const all = Array.from({ length: headDim }, (_, i) => i);
+  let from = all.map(() => all);
+  for (const r of [...sampleRows(heads), ...heads.rows]) {
+    right.fill(r, made, noise);
+    from = from.map((some, i) => some.filter((k) => Math.abs(y[r * headDim + i]! - made[k]!) <= noise[k]!));
+    if (from.some((some) => some.length === 0)) return undefined;
+  }
+  const found = from.map(([k]) => k!);
+  // Dimensions that hold the same in every row would have several origins.
+  if (from.some((some) => some.length > 1) || new Set(found).size < headDim) return undefined;
+  const off = all.filter((i) => found[i] !== i);
+  const rule = [...orders(headDim)].find(([, of]) => off.every((i) => of(i) === found[i]));
+  const others = off.length === headDim ? '' : `, for i of ${ranges(off)}; all others are as expected`;
+  if (rule) return [`In every head, dimension i holds the expected value of dimension ${rule[0]}${others}.`];
+  const shown = off.slice(0, 6).map((i) => `${i} that of ${found[i]}`);
+  const rest = off.length > 6 ? ', …' : '';
+  return [`The expected values of every head are in another order: dimension ${shown.join(', ')}${rest}.`];
 }
 
 function gives({ dim, which, by, angle, cos, sin, x: plain }: Dim, row: Row, dtype: FloatDtype): boolean {

@@ -287,7 +287,9 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
 }
 
 function dimensions(found: Identification): string {
-  const { geometry, layout, pairs } = found;
+  const { geometry, layout, pairs, gainRange } = found;
+  // A dimension whose values are moved by noise may look scaled.
+  const isScaled = !gainRange || gainRange[0] > 1 || gainRange[1] < 1;
   // A pair that is only moved is seen, and does not rotate.
   const rotates = ({ moves, seen, read, write }: FoundPair): boolean => moves || (seen && read.join() === write.join());
   const [slow, turning] = [false, true].map(
@@ -298,7 +300,7 @@ function dimensions(found: Identification): string {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
     if (turning!.has(i) ? !copied.has(i) : kind === 'turned' && !slow!.has(i)) return 'rotate';
-    if (kind === 'scaled' && !slow!.has(i)) return 'are only scaled';
+    if (kind === 'scaled' && isScaled && !slow!.has(i)) return 'are only scaled';
     return slow!.has(i) || turning!.has(i) || !copied.has(i)
       ? 'rotate by less than the noise, or not at all'
       : 'are unchanged';
