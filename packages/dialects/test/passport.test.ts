@@ -98,8 +98,13 @@ describe('readings of one form', () => {
     const [moe] = byMlx(QWEN);
     assert.match(moe!, /^warning: MLX-LM's class for qwen3_moe does not read rope_scaling\. .*none instead of yarn/);
     assert.deepEqual(byMlx({ ...QWEN, model_type: 'qwen3' }), []); // YaRN is computed alike
-    const dynamic = byMlx({ ...LLAMA, rope_scaling: { rope_type: 'dynamic', factor: 2 } });
-    assert.deepEqual(dynamic, ['warning: It has no RoPE of the type dynamic. This form fails there.']);
+    assert.deepEqual(byMlx({ ...LLAMA, rope_scaling: { rope_type: 'dynamic', factor: 2 } }), []);
+    assert.deepEqual(byMlx({ ...LLAMA, rope_scaling: { type: { toString: 1 }, rope_type: 'linear', factor: 2 } }), []);
+    const magnitude = byMlx({ ...QWEN, model_type: 'qwen3', rope_scaling: { ...yarn, attention_factor: 1 } });
+    assert.match(
+      magnitude[0]!,
+      /^warning: MLX-LM does not read attention_factor\. .*magnitude 1\.13862944 instead of 1\./,
+    );
     const short = byMlx({ ...LLAMA, rope_scaling: { rope_type: 'yarn', factor: 4 } });
     assert.match(short[0]!, /^warning: Without original_max_position_embeddings MLX-LM takes 4096\./);
     const { rope_theta, ...rest }: Json = { ...QWEN, model_type: 'qwen3', rope_scaling: undefined };
@@ -117,6 +122,12 @@ describe('readings of one form', () => {
       },
     });
     assert.match(long[0]!, /^note: MLX-LM takes the long factors at every length/);
+    const none = byMlx({
+      ...LLAMA,
+      original_max_position_embeddings: 8192,
+      rope_scaling: { rope_type: 'longrope', long_factor: factors, short_factor: factors },
+    });
+    assert.match(none[0]!, /It needs original_max_position_embeddings in rope_scaling\. This form fails there\.$/);
   });
   test('no published config has an error', () => {
     for (const { name, config: json } of PUBLISHED)
@@ -303,6 +314,16 @@ describe('arguments of servers', () => {
     );
     const inner = { model_type: 'llava', text_config: plain };
     assert.equal(served('{"text_config": {"rope_parameters": {"rope_type":"default","rope_theta":7}}}', inner).base, 7);
+    // In text_config objects are merged.
+    const merged = served('{"text_config": {"rope_scaling": {"rope_type":"linear","factor":2.0}}}', inner);
+    assert.deepEqual([merged.base, merged.scaling], [500000, 'linear']);
+    assert.equal(served('{"text_config": {"rope_parameters": {"rope_theta": 9}}}', inner).base, 9);
+    const gemma: Json = { ...plain, model_type: 'gemma3_text', rope_theta: 1e6, rope_local_base_freq: 10000 };
+    const kinds = '"full_attention":{"rope_type":"default","rope_theta":6},"sliding_attention":{"rope_type":"default"}';
+    const { readings } = passportOf([config(gemma)], {
+      serve: [`vllm --hf-overrides '{"rope_parameters":{${kinds}}}'`],
+    });
+    assert.deepEqual([...new Set(readings.at(-1)!.model!.layers.map(({ rope }) => rope!.base))].sort(), [10000, 6]);
     const outer = served('{"rope_parameters": {"rope_type":"default","rope_theta":7}}', inner);
     assert.equal(outer.base, 500000);
     assert.match(outer.says, /beside text_config, where the model does not read it/);
@@ -317,6 +338,7 @@ describe('arguments of servers', () => {
       ['llama-sever --rope-scale 4', /--serve: expected llama-server, .*Did you mean/],
       ['llama-server --rope-scal 4', /--serve: expected an argument of llama-server.*--rope-scal/],
       ['llama-server --rope-scale', /--rope-scale needs a value/],
+      ['llama-server --override-kv llama.x=bool:yes', /--override-kv: expected true or false/],
       ['llama-server --override-kv llama.rope.freq_base=1', /--override-kv: expected KEY=TYPE:VALUE/],
       ['vllm --rope-theta x', /--rope-theta: expected a number/],
       ['llama-server --rope-scaling none', /llama-server reads a GGUF/],

@@ -183,22 +183,34 @@ function asMlx(
   const base = rest.rope_theta ?? row.base;
   if (base === undefined) return { config: undefined, isChoice: false, why: [...why, 'It needs rope_theta.'] };
   if (rest.rope_theta === undefined) lose(`Without rope_theta it takes the base ${base}.`);
-  const scaling = isObject(given) ? given : undefined;
-  const type = scaling && (scaling.type || (scaling.rope_type ?? 'default'));
+  const fails = (sentence: string) => ({ config: undefined, isChoice: false, why: [...why, sentence] });
+  const scaling = isObject(given) ? given : {};
+  const type = scaling.type || (scaling.rope_type ?? 'default');
+  if (!['default', 'mrope', 'dynamic', 'linear', 'llama3', 'yarn', 'longrope'].includes(type as string))
+    return undefined;
   let own: Json | undefined;
   let { context } = options;
-  if (scaling && type !== 'default' && type !== 'mrope') {
+  if (type !== 'default' && type !== 'mrope') {
     if (!row.scales) lose(`${name} does not read rope_scaling.`);
-    else if (!['linear', 'llama3', 'yarn', 'longrope'].includes(String(type)))
-      return { config: undefined, isChoice: false, why: [...why, `It has no RoPE of the type ${type}.`] };
     else {
       own = { ...scaling, rope_type: type, type: undefined };
+      const { attention_factor: magnitude, factor, mscale = 1, mscale_all_dim: all = 0 } = own;
+      if (magnitude !== undefined && (type === 'yarn' || type === 'longrope'))
+        lose('MLX-LM does not read attention_factor.');
+      own.attention_factor = undefined;
+      if (type === 'yarn' && [factor, mscale, all].every((one) => typeof one === 'number')) {
+        const scale = (by: unknown): number => 0.1 * (by as number) * Math.log(Math.max(1, factor as number)) + 1;
+        own.attention_factor = scale(mscale) / scale(all);
+        if (own.mscale !== undefined && !all) lose('MLX-LM reads mscale without mscale_all_dim.');
+      }
       if (type === 'longrope') {
+        if (own.original_max_position_embeddings === undefined)
+          return fails('It needs original_max_position_embeddings in rope_scaling.');
         why.push('MLX-LM takes the long factors at every length; transformers chooses by the tokens of each call.');
         context ??= config.max_position_embeddings as number | undefined;
       }
       const original = type === 'llama3' ? 8192 : 4096;
-      if (type !== 'linear' && own.original_max_position_embeddings === undefined) {
+      if ((type === 'llama3' || type === 'yarn') && own.original_max_position_embeddings === undefined) {
         lose(`Without original_max_position_embeddings MLX-LM takes ${original}.`);
         own.original_max_position_embeddings = original;
       }

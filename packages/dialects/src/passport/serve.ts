@@ -30,15 +30,21 @@ const ggufKey =
     return { ...form, header: { ...form.header, metadata } };
   };
 
-/** Writes the key that `--override-kv KEY=TYPE:VALUE` names. */
+/**
+ * Writes the keys of `--override-kv KEY=TYPE:VALUE,…`.
+ *
+ * @see ggml-org/llama.cpp common/common.cpp (`string_parse_kv_override`)
+ */
 const overrideKv: Change = (form, value, where) => {
-  const [, key, type, text] =
-    /^([^=]+)=(int|float|bool|str):(.*)$/s.exec(value) ??
-    refuse('FORMAT', where, 'KEY=TYPE:VALUE with the type int, float, bool or str', value);
+  const given = value.split(/,(?=[^,=]+=(?:int|float|bool|str):)/).map((one): [string, unknown] => {
+    const [, key, type, text] =
+      /^([^=]+)=(int|float|bool|str):(.*)$/s.exec(one) ??
+      refuse('FORMAT', where, 'KEY=TYPE:VALUE with the type int, float, bool or str', one);
+    if (type === 'bool' && text !== 'true' && text !== 'false') refuse('FORMAT', where, 'true or false', text);
+    return [key!, type === 'str' ? text : type === 'bool' ? text === 'true' : number(text!, where)];
+  });
   if (!('header' in form)) fail('UNSUPPORTED', where, `llama-server reads a GGUF, and ${form.name} is none.`);
-  const parsed = type === 'str' ? text : type === 'bool' ? text === 'true' : number(text!, where);
-  const metadata = new Map([...form.header.metadata, [key!, parsed] as const]);
-  return { ...form, header: { ...form.header, metadata } };
+  return { ...form, header: { ...form.header, metadata: new Map([...form.header.metadata, ...given]) } };
 };
 
 /** Reads the config that a server reads. */
@@ -68,9 +74,31 @@ const override = config((fields, value, where) => {
   return { ...rest, ...(replaced ? {} : { rope_scaling: scaling, rope_parameters: parameters }), ...own };
 });
 
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The record that transformers 5 makes of a config's fields. */
+function recordOf(own: Json): Json {
+  const { rope_parameters: parameters, rope_scaling: scaling, rope_theta } = own;
+  if (isObject(parameters)) return parameters;
+  const { type, ...rest } = isObject(scaling) ? scaling : {};
+  return { rope_type: type ?? 'default', ...rest, ...(rope_theta !== undefined && { rope_theta }) };
+}
+
+/** Merges objects in objects. */
+const merged = (own: Json, given: Json): Json => ({
+  ...own,
+  ...Object.fromEntries(
+    Object.entries(given).map(([key, value]) => {
+      const before = own[key];
+      return [key, isObject(value) && isObject(before) ? merged(before, value) : value];
+    }),
+  ),
+});
+
 /**
- * Sets fields as vLLM does, on the config that transformers 5 has made, whose base is in rope_parameters already.
- * Checked with a server of vLLM 0.32.0: vectors/probe.
+ * Sets fields as vLLM does, on the config that transformers 5 has made, whose base is in rope_parameters already. Objects
+ * replace others, but in text_config they are merged. Checked with a server of vLLM 0.32.0: vectors/probe.
  *
  * @see vllm-project/vllm@v0.32.0 vllm/config/model.py (`_apply_dict_overrides`), vllm/transformers_utils/config.py
  */
@@ -81,8 +109,7 @@ const overrideOfVllm: Change = (form, value, where, note) => {
   const beside = inner && Object.keys(given).find((key) => /^rope_/.test(key));
   if (beside)
     note(`vLLM sets ${beside} beside text_config, where the model does not read it. Write it in text_config.`);
-  const applied = (inner ? nested : given) as Json | undefined;
-  const { rope_theta: theta, ...set } = applied ?? {};
+  const { rope_theta: theta, ...set } = ((inner ? nested : given) ?? {}) as Json;
   if (theta !== undefined)
     note(
       'vLLM does not read this rope_theta, because transformers 5 keeps the base in rope_parameters. Write it there.',
@@ -94,14 +121,23 @@ const overrideOfVllm: Change = (form, value, where, note) => {
   if (replaced !== undefined) {
     const { rope_scaling: _scaling, rope_theta: _theta, ...rest } = fields;
     const parameters = (set[replaced] ?? { rope_type: 'default' }) as Json;
-    if (typeof parameters.rope_type !== 'string')
-      refuse('FORMAT', `${where}: ${replaced}`, 'an object with rope_type, without which vLLM fails', parameters);
-    const base = own.rope_theta ?? (own.rope_parameters as Json | undefined)?.rope_theta;
-    if (parameters.rope_theta === undefined && base !== 10000)
-      note(
-        `vLLM replaces rope_parameters whole, and takes the base 10000 without rope_theta. Write rope_theta in ${replaced}.`,
-      );
-    fields = { ...rest, rope_parameters: { rope_theta: 10000, ...parameters } };
+    /** Adds what vLLM takes where a record lacks it. */
+    const whole = (record: Json): Json => {
+      if (typeof record.rope_type !== 'string')
+        refuse('FORMAT', `${where}: ${replaced}`, 'an object with rope_type, without which vLLM fails', record);
+      if (record.rope_theta === undefined && recordOf(own).rope_theta !== 10000)
+        note(
+          `vLLM replaces rope_parameters whole, and takes the base 10000 without rope_theta. Write rope_theta in ${replaced}.`,
+        );
+      return { rope_theta: 10000, ...record };
+    };
+    const kinds = Object.entries(parameters);
+    let made: Json;
+    if (inner && set[replaced]) made = merged(recordOf(own), parameters);
+    else if (kinds.length > 0 && kinds.every(([, kind]) => isObject(kind)))
+      made = Object.fromEntries(kinds.map(([name, kind]) => [name, whole(kind as Json)]));
+    else made = whole(parameters);
+    fields = { ...rest, rope_parameters: made };
   }
   return { ...form, json: inner ? { ...json, text_config: fields } : fields };
 };
@@ -200,9 +236,9 @@ export function served(form: PassportForm, line: string): Served {
       first,
       didYouMean(first, Object.keys(SERVERS)),
     );
-  let now = form;
   const used: string[] = [];
   const notes: string[] = [];
+  const changes: [flag: string, value: string, change: Change][] = [];
   for (let n = 1; n < words.length; n++) {
     const [flag, inline] = words[n]!.startsWith('--') ? splitAt(words[n]!) : [words[n]!, undefined];
     const change = Object.hasOwn(known, flag) ? known[flag] : undefined;
@@ -218,7 +254,7 @@ export function served(form: PassportForm, line: string): Served {
       continue;
     }
     const value = inline ?? words[++n] ?? fail('FORMAT', '--serve', `${flag} needs a value.`);
-    now = change(now, value, `--serve: ${flag}`, (sentence) => notes.push(sentence));
+    changes.push([flag, value, change]);
     used.push(`${flag} ${value}`);
   }
   if (used.length === 0)
@@ -227,6 +263,11 @@ export function served(form: PassportForm, line: string): Served {
       '--serve',
       `no argument of ${server} in it changes the RoPE. Those that do: ${Object.keys(known).join(', ')}.`,
     );
+  // llama-server overrides the file's keys when it loads, and its other arguments win over them.
+  changes.sort(([a], [b]) => Number(b === '--override-kv') - Number(a === '--override-kv'));
+  let now = form;
+  for (const [flag, value, change] of changes)
+    now = change(now, value, `--serve: ${flag}`, (sentence) => notes.push(sentence));
   const source = server === 'vllm' ? 'vllm-project/vllm@v0.32.0' : `${server} --help`;
   return { server, arguments: used, source, notes, form: now };
 }
