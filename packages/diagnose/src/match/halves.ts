@@ -42,6 +42,7 @@ export function describeHalves(right: RightRows): string[] {
   };
   const angle = (positions: readonly number[], j: number): number =>
     Math.abs(steps.angle(positions[steps.axisOfPair(j)]!, j));
+  const angleAt = (r: number, j: number): number => angle(positionsOf(heads, Math.floor(r / heads.heads)), j);
   /** The claim that one half is a rule's in some pairs, and that all else is right. */
   const claimOf = (half?: 'cos' | 'sin', rule?: Rule, of?: ReadonlySet<number>): Extract<Claim, { kind: 'terms' }> => ({
     kind: 'terms',
@@ -64,6 +65,10 @@ export function describeHalves(right: RightRows): string[] {
   const asExpected = trueOf(claimOf());
   const wrong = pairs.flatMap(({ number }) => (asExpected.has(number) ? [] : [number]));
   if (wrong.length === 0) return [];
+  // Where the cosine is nearly 1 as well, the pairs are told as not rotated.
+  const still: ReturnType<typeof claimOf> = { kind: 'terms', pairs, terms: (r, j) => [1, 0, angleAt(r, j)] };
+  const unrotated = trueOf(still);
+  if (wrong.every((j) => unrotated.has(j))) return [];
   const told = (rules: readonly Rule[]) =>
     (['sin', 'cos'] as const).flatMap((half) =>
       rules.flatMap((rule) => {
