@@ -109,7 +109,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const { page, wrong } = await visit(browser, site, 'explore/');
     const input = page.locator('input[type=file]');
     await input.setInputFiles(join(ROOT, 'README.md'));
-    const alert = page.getByRole('alert').first();
+    const alert = page.getByRole('alert');
     await alert.getByText(/README\.md.*config\.json.*Choose a model of the list/).waitFor();
     await input.setInputFiles(join(BOX, 'model.safetensors'));
     await alert.getByText(/does not say how its model rotates/).waitFor();
