@@ -29,8 +29,8 @@ if (homepage !== undefined) {
 }
 for (const name of borrowed) rmSync(join(home, name), { recursive: true, force: true });
 if (!cleaning) {
-  // TypeDoc generates docs/api; recordings of servers are for tests only.
-  const filter = (path) => !['docs/api', 'vectors/probe'].some((name) => path === join(root, name));
+  // docs/api is left out, because TypeDoc generates it.
+  const filter = (path) => path !== join(root, 'docs/api');
   for (const name of borrowed) cpSync(join(root, name), join(home, name), { recursive: true, filter });
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
   const { status } = spawnSync(process.execPath, [tsc, '-b', home], { stdio: 'inherit' });

@@ -1,4 +1,4 @@
-/** Judges recordings of vLLM 0.32.0 with marline: vectors/README.md says how they were made. */
+/** Judges recordings of vLLM 0.32.0 with marline: recordings/README.md says how they were made. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import { loadModelFolder } from '@ropewalk/model/node';
-import { ROOT } from '../../../test/support/command.js';
 import { MARLINE } from '../../../test/support/probe-server.js';
 import { changeableEngine, type Exchange, probe, reportLines } from '../src/index.js';
 
@@ -39,7 +38,7 @@ describe('recordings of vLLM', () => {
       const engine = changeableEngine({ threads: 1 });
       const model = await loadModelFolder(folderWith(base), { engine });
       try {
-        const file = join(ROOT, 'vectors/probe/vllm-0.32.0', `${name}.jsonl.gz`);
+        const file = join(import.meta.dirname, 'recordings/vllm-0.32.0', `${name}.jsonl.gz`);
         const lines = gunzipSync(readFileSync(file)).toString().trimEnd().split('\n');
         const recorded = lines.map((line) => JSON.parse(line) as Exchange);
         const report = await probe('http://recorded', { model, engine, tokens: 128, recorded, offline: true });

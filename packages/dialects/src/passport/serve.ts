@@ -98,7 +98,7 @@ const merged = (own: Json, given: Json): Json => ({
 
 /**
  * Sets fields as vLLM does, on the config that transformers 5 has made, whose base is in rope_parameters already. Objects
- * replace others, but in text_config they are merged. Checked with a server of vLLM 0.32.0: vectors/probe.
+ * replace others, but in text_config they are merged. Checked with a server of vLLM 0.32.0.
  *
  * @see vllm-project/vllm@v0.32.0 vllm/config/model.py (`_apply_dict_overrides`), vllm/transformers_utils/config.py
  */
