@@ -104,6 +104,10 @@ class Trace {
   readonly #conventions = new Map<Kind, string>();
   /** The kinds that were the same in an earlier layer. */
   readonly #clean = new Set<Kind>();
+  /** A tensor of the first layer: there weights in fewer bits must show. */
+  #start: Group | undefined;
+  /** Whether a matrix gave the same on both sides, before any noise: weights are as exact in both. */
+  #exact = false;
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
   /** The rows of one step are read again and again while its cause is looked for. */
@@ -118,6 +122,7 @@ class Trace {
     await this.#matchByValues();
     const [steps, order] = [[] as Step[], [...this.#pairs.values()].sort((x, y) => inOrder(x.group, y.group))];
     let divergence: Divergence | undefined;
+    this.#start = (order.find(({ group }) => group.layer !== undefined) ?? order[0])?.group;
     this.#compareInputs();
     for (const [n, pair] of order.entries()) {
       progress(n / order.length);
@@ -134,7 +139,9 @@ class Trace {
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
       else if (judged.state !== 'convention') this.#ruler.accept(difference.worst);
-      if (judged.state === 'same') this.#clean.add(pair.kind);
+      if (judged.state !== 'same') continue;
+      this.#clean.add(pair.kind);
+      this.#exact ||= !this.#ruler.adopted && !['embedding', 'attn_norm'].includes(pair.kind);
     }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
@@ -207,9 +214,10 @@ class Trace {
       await this.#tellConvention(pair, step);
       return { ...step, state: 'convention' };
     }
-    // Weights in fewer bits are so in the first layers too.
-    const isNew = this.#ruler.adopted !== undefined || !this.#clean.has(pair.kind);
-    if (isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+    // Weights in fewer bits are so from the first matrix on; later on, what is alike everywhere is a fault.
+    const { layer, step: pass } = this.#start!;
+    const isStart = pair.group.step === pass && (pair.kind === 'embedding' || pair.group.layer === layer);
+    if (isStart && !this.#exact && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
       this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
       return { ...step, state: 'noise' };
     }

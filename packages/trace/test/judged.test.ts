@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Dump, type TraceReport, traceDumps } from '@ropewalk/trace/internal';
+import { tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
+
+const random = randomFrom(process.env.SEED ?? 'judged');
+/** A draw from nearly a normal distribution. */
+const draw = (): number =>
+  Array.from({ length: 6 }, () => random.integer(2001) / 1000 - 1).reduce((a, b) => a + b) / 1.4;
+const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, draw);
+
+interface Written {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly data: Float32Array | Int32Array;
+  readonly step?: number;
+  readonly rank?: number;
+}
+
+const dumpOf = (written: readonly Written[]): Dump => ({
+  label: 'made',
+  notes: [],
+  close: async () => {},
+  tensors: written.map(({ data, shape, ...one }) => ({
+    ...one,
+    shape,
+    dtype: data instanceof Int32Array ? 'i32' : 'f32',
+    read: async () => tensorFrom(data, { shape }),
+  })),
+});
+const traced = (a: readonly Written[], b: readonly Written[]): Promise<TraceReport> => traceDumps(dumpOf(a), dumpOf(b));
+const found = ({ divergence }: TraceReport): string | undefined => divergence?.step.name;
+
+const [N, H, F, V] = [24, 64, 128, 100];
+const added = (x: Float32Array, y: Float32Array): Float32Array => x.map((value, n) => value + y[n]!);
+const normed = (x: Float32Array): Float32Array =>
+  x.map((value, n) => {
+    const row = x.subarray(n - (n % H), n - (n % H) + H);
+    return value / Math.sqrt(row.reduce((sum, one) => sum + one * one, 0) / H);
+  });
+function product(x: Float32Array, weight: Float32Array, width: number): Float32Array {
+  const inner = weight.length / width;
+  return Float32Array.from({ length: (x.length / inner) * width }, (_, at) => {
+    let sum = 0;
+    for (let k = 0; k < inner; k++) sum += x[Math.floor(at / width) * inner + k]! * weight[k * width + (at % width)]!;
+    return sum / Math.sqrt(inner);
+  });
+}
+
+const weights = {
+  embedding: drawn(N * H),
+  attn: drawn(H * H),
+  gate: drawn(H * F),
+  up: drawn(H * F),
+  mlp: drawn(F * H),
+  head: drawn(H * V),
+};
+const silu = (x: number): number => x / (1 + Math.exp(-x));
+const gelu = (x: number): number => 0.5 * x * (1 + Math.tanh(0.7978845608 * (x + 0.044715 * x ** 3)));
+
+/** A decoder of three layers, whose attention is one matrix, without positions. */
+function decoder(
+  { act = silu, cap = 30, scale = 1, ...own } = {} as {
+    act?: (x: number) => number;
+    cap?: number;
+    scale?: number;
+  } & Partial<typeof weights>,
+): Written[] {
+  const w = { ...weights, ...own };
+  let x = w.embedding.map((value) => scale * value);
+  const written: Written[] = [{ name: 'embedding', shape: [N, H], data: x }];
+  for (let layer = 0; layer < 3; layer++) {
+    const attn_norm = normed(x);
+    const attn = product(attn_norm, w.attn, H);
+    const mid = added(x, attn);
+    const mlp_norm = normed(mid);
+    const up = product(mlp_norm, w.up, F);
+    const mlp = product(
+      product(mlp_norm, w.gate, F).map((value, n) => act(value) * up[n]!),
+      w.mlp,
+      H,
+    );
+    x = added(mid, mlp);
+    for (const [kind, data] of Object.entries({ attn_norm, attn, mid, mlp_norm, mlp, out: x }))
+      written.push({ name: `layers.${layer}.${kind}`, shape: [N, H], data });
+  }
+  const norm = normed(x);
+  const logits = product(norm, w.head, V).map((value) => cap * Math.tanh((10 * value) / cap));
+  return [...written, { name: 'norm', shape: [N, H], data: norm }, { name: 'logits', shape: [N, V], data: logits }];
+}
+const right = decoder();
+const noisy = (data: Float32Array, share: number): Float32Array => data.map((x) => x + share * draw());
+
+describe('noise of fewer bits begins with the first matrix', () => {
+  test('a fault that is alike everywhere is no noise where matrices before it agree', async () => {
+    assert.equal(found(await traced(right, decoder({ act: gelu }))), 'layers.0.mlp');
+    assert.equal(found(await traced(right, decoder({ cap: 1e6 }))), 'logits');
+    assert.equal(found(await traced(right, decoder({ head: noisy(weights.head, 0.15) }))), 'logits');
+  });
+  test('all weights with noise are not accused, with or without exact embeddings', async () => {
+    const { embedding, ...matrices } = weights;
+    const coarse = Object.fromEntries(Object.entries(matrices).map(([name, data]) => [name, noisy(data, 0.02)]));
+    for (const own of [coarse, { ...coarse, embedding: noisy(embedding, 0.01) }]) {
+      const report = await traced(right, decoder(own));
+      assert.equal(found(report), undefined);
+      assert.ok(report.ruler.adopted);
+    }
+  });
+});
