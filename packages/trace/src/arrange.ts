@@ -243,7 +243,7 @@ export function arranged(
 }
 
 /** Returns the rows that two sides share, where one has padding. */
-export function overlap(other: Rows, rows: Rows, offset: number): readonly [other: Rows, rows: Rows] {
+function overlap(other: Rows, rows: Rows, offset: number): readonly [other: Rows, rows: Rows] {
   const cut = (one: Rows, from: number, count: number): Rows => ({
     ...one,
     tokens: count,
@@ -265,6 +265,22 @@ export function differenceOf(a: Rows, b: Rows): number {
       whole += a.data[n]! ** 2;
     }
   return Number.isFinite(sum) ? Math.sqrt(sum / Math.max(whole, 1e-30)) : Number.POSITIVE_INFINITY;
+}
+
+interface Aligned {
+  readonly offset: number;
+  readonly difference: number;
+  readonly shared: readonly [other: Rows, rows: Rows];
+}
+
+/** Lays rows beside those of the other side: from the first one on, or, where one has more, up to the last one. */
+export function aligned(other: Rows, rows: Rows): Aligned {
+  const spare = rows.tokens - other.tokens;
+  const [front, back = front] = (spare === 0 ? [0] : [0, spare]).map((offset) => {
+    const shared = overlap(other, rows, offset);
+    return { offset, difference: differenceOf(...shared), shared };
+  }) as [Aligned, Aligned?];
+  return back.difference < front.difference ? back : front;
 }
 
 /** Differences up to this are those of one tensor in two runtimes. */
@@ -296,14 +312,11 @@ export function findArrangement(
   const consider = (how: Arrangement): boolean => {
     const rows = arranged(raw, how, wanted);
     if (!rows || rows.width !== other.width) return false;
-    const spare = rows.tokens - other.tokens;
-    for (const offset of spare === 0 ? [0] : [0, spare]) {
-      const found = { arrangement: { ...how, offset }, difference: differenceOf(...overlap(other, rows, offset)) };
-      plain ??= found;
-      if (!best || found.difference < best.difference) best = found;
-      if (found.difference <= SAME) return true;
-    }
-    return false;
+    const { offset, difference } = aligned(other, rows);
+    const found = { arrangement: { ...how, offset }, difference };
+    plain ??= found;
+    if (!best || difference < best.difference) best = found;
+    return difference <= SAME;
   };
   if (like && like.order.length === rank && consider({ ...like, repeat: 1 })) return best;
   for (const order of orders)

@@ -2,12 +2,12 @@
 import { fail } from 'ropewalk/backend';
 import {
   type Arrangement,
+  aligned,
   arranged,
   describeArrangement,
   type Fused,
   findArrangement,
   inOwnOrder,
-  overlap,
   readGroup,
   SAME,
   type Wanted,
@@ -428,7 +428,9 @@ class Trace {
     const rows = arranged(raw, layout.arrangement, wanted);
     if (!rows || rows.width !== other.width) return undefined;
     if (kind !== 'embedding') this.#ruler.sees(rows);
-    const [x, y] = overlap(other, rows, layout.arrangement.offset);
+    // Passes differ in padding, and in whether only the last rows were kept.
+    const [x, y] = aligned(other, rows).shared;
+    if (x.tokens === 0) return undefined;
     return flipped ? [y, x] : [x, y];
   }
 

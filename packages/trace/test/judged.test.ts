@@ -108,3 +108,37 @@ describe('noise of fewer bits begins with the first matrix', () => {
     }
   });
 });
+
+/** Cuts a run into passes at these tokens. */
+const passes = (
+  cuts: readonly number[],
+  out: Float32Array,
+  logits: Float32Array,
+  isLastOnly = false,
+  first = 0,
+): Written[] =>
+  cuts.slice(1).flatMap((end, n) => {
+    const [start, step] = [cuts[n]!, first + n];
+    const from = isLastOnly ? end - 1 : start;
+    return [
+      { name: 'layers.0.out', shape: [end - start, H], data: out.slice(start * H, end * H), step },
+      { name: 'logits', shape: [end - from, V], data: logits.slice(from * V, end * V), step },
+    ];
+  });
+
+describe('passes', () => {
+  const [out, logits] = [drawn(N * H), drawn(N * V)];
+  const spoilt = (data: Float32Array, width: number): Float32Array => data.map((x, n) => (n < 20 * width ? x : draw()));
+  const decoded = [0, 20, 21, 22, 23, 24];
+  test('rows of each pass are aligned by themselves', async () => {
+    const a = passes(decoded, out, logits);
+    assert.equal(found(await traced(a, passes(decoded, out, logits, true))), undefined);
+    assert.equal(found(await traced(a, passes(decoded, out, spoilt(logits, V), true))), 'logits of pass 1');
+    const padded = passes(decoded, spoilt(out, H), spoilt(logits, V)).map((one) =>
+      one.step === 0 && one.name === 'layers.0.out'
+        ? { ...one, shape: [26, H], data: Float32Array.from([...new Float32Array(6 * H).fill(0.5), ...one.data]) }
+        : one,
+    );
+    assert.equal(found(await traced(a, padded)), 'layers.0.out of pass 1');
+  });
+});
