@@ -6,7 +6,7 @@
  */
 import { tensorFrom } from 'ropewalk';
 import { type Kind, OF_HEADS } from './names.js';
-import { type Group, type Rows, type Side, valuesOf } from './side.js';
+import { type Group, OF_VOCABULARY, type Rows, type Side, valuesOf } from './side.js';
 
 /** The ways in which the tensors of several ranks are one. */
 const MERGES = ['columns', 'first', 'sum', 'contiguous', 'zigzag', 'round robin'] as const;
@@ -169,6 +169,10 @@ function columnsOf(rows: Rows, columns: readonly number[], headDim = rows.headDi
 const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, n) => from + n);
 
+/** Keeps the first columns: a vocabulary may have padding. */
+export const columnsTo = (rows: Rows, width = rows.width): Rows =>
+  width < rows.width ? columnsOf(rows, range(0, width)) : rows;
+
 /** Returns the columns of a part of a fused row whose parts are interleaved in groups. */
 function partColumns({ widths, part }: Fused, groups: number): number[] | undefined {
   if (widths.some((width) => width % groups !== 0)) return undefined;
@@ -237,8 +241,7 @@ export function arranged(
     if (!headDim || headDim % 2 !== 0 || rows.width % headDim !== 0) return undefined;
     rows = columnsOf(rows, pairColumns(rows.width, headDim, how.pairs));
   }
-  if ((wanted?.kind === 'logits' || wanted?.kind === 'head') && rows.width > wanted.other.width)
-    rows = columnsOf(rows, range(0, wanted.other.width));
+  if (wanted && OF_VOCABULARY.has(wanted.kind)) rows = columnsTo(rows, wanted.other.width);
   return { ...rows, headDim };
 }
 

@@ -4,6 +4,7 @@ import {
   type Arrangement,
   aligned,
   arranged,
+  columnsTo,
   describeArrangement,
   type Fused,
   findArrangement,
@@ -19,7 +20,7 @@ import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
-import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
+import { areCutOtherwise, type Group, inOrder, OF_VOCABULARY, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
 export interface Step {
@@ -88,7 +89,7 @@ export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => v
         label,
         'it has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.',
       );
-  const joined = countSteps(a) !== countSteps(b);
+  const joined = areCutOtherwise(a, b);
   const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
   return trace.run(progress);
 }
@@ -110,6 +111,8 @@ class Trace {
   #exact = false;
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
+  /** The first pair of one name that no layout gives one shape, with the words for it. */
+  #misfit: { readonly pair: Pair; readonly says: string } | undefined;
   /** The rows of one step are read again and again while its cause is looked for. */
   #latest: { readonly key: string; readonly rows: readonly [Rows, Rows] | undefined } | undefined;
 
@@ -142,6 +145,10 @@ class Trace {
       if (judged.state !== 'same') continue;
       this.#clean.add(pair.kind);
       this.#exact ||= !this.#ruler.adopted && !['embedding', 'attn_norm'].includes(pair.kind);
+    }
+    if (steps.length > 0 && !divergence && this.#misfit) {
+      divergence = misfitOf(this.#misfit);
+      steps.push(divergence.step);
     }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
@@ -409,29 +416,36 @@ class Trace {
     const flipped = fused?.side === 'a';
     const [fixed, free] = flipped ? ([this.#b, this.#a] as const) : ([this.#a, this.#b] as const);
     const [fixedGroup, freeGroup] = flipped ? [pair.b, pair.a] : [pair.a, pair.b];
-    const other = await this.#own(fixed, fixedGroup);
+    let other = await this.#own(fixed, fixedGroup);
     if (!other) return undefined;
+    const raw = await readGroup(free, freeGroup);
+    if (OF_VOCABULARY.has(kind)) other = columnsTo(other, inOwnOrder(raw, kind)?.width);
     if (kind !== 'embedding') this.#ruler.sees(other);
     const headDim = group.layer === undefined ? undefined : (this.#headDim(group.layer) ?? other.headDim);
     const wanted: Wanted = { kind, other, headDim, fused: fused && (await this.#widths(fused, group, fixed)) };
     if (fused && !wanted.fused) return undefined;
-    const raw = await readGroup(free, freeGroup);
     const name = `${kind}${fused ? '*' : ''}`;
     let layout = this.#layouts.get(name);
     if (!layout) {
       const like = this.#layouts.get(SIBLING[kind] ?? kind)?.arrangement;
       const found = findArrangement(raw, wanted, like);
-      if (!found) return undefined;
+      if (!found) return this.#fitsNot(pair, other, raw);
       layout = { arrangement: found.arrangement, fused: fused !== undefined };
       this.#layouts.set(name, layout);
     }
     const rows = arranged(raw, layout.arrangement, wanted);
-    if (!rows || rows.width !== other.width) return undefined;
+    if (!rows || rows.width !== other.width) return this.#fitsNot(pair, other, raw);
     if (kind !== 'embedding') this.#ruler.sees(rows);
     // Passes differ in padding, and in whether only the last rows were kept.
     const [x, y] = aligned(other, rows).shared;
     if (x.tokens === 0) return undefined;
     return flipped ? [y, x] : [x, y];
+  }
+
+  #fitsNot(pair: Pair, { tokens, width }: Rows, raw: Awaited<ReturnType<typeof readGroup>>): undefined {
+    const shapes = raw.map((passes) => passes.map(({ shape }) => `[${shape.join(', ')}]`).join(' and '));
+    const says = `No layout of B, ${shapes.join('; ')}, gives the ${tokens} rows of ${width} values of A.`;
+    if (!pair.fused) this.#misfit ??= { pair, says };
   }
 
   /** The widths of the parts of a fused tensor, as the other side has them. */
@@ -456,6 +470,28 @@ class Trace {
     const some = this.#byValues.slice(0, 3).join(', ');
     return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
+}
+
+/** The divergence of a tensor that has another shape in B: all of it differs. */
+function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
+  const apart = { rms: Infinity, worst: Infinity, worstRow: 0, size: 0, absolute: Infinity };
+  const difference = {
+    ...apart,
+    tokens: 1,
+    rows: Float64Array.of(Infinity),
+    notFinite: [undefined, undefined] as const,
+  };
+  const { kind, group } = pair;
+  const { layer, step: pass } = group;
+  const step: Step = { name: nameOf(pair), kind, layer, pass, difference, bound: 0, state: 'diverges' };
+  return {
+    step,
+    firstToken: 0,
+    wrongTokens: 1,
+    tokens: 1,
+    inputs: [],
+    causes: [{ id: 'shape', says, left: Infinity }],
+  };
 }
 
 /** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */

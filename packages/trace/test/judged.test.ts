@@ -141,4 +141,38 @@ describe('passes', () => {
     );
     assert.equal(found(await traced(a, padded)), 'layers.0.out of pass 1');
   });
+  test('passes are numbered by their order, and joined where they are cut otherwise', async () => {
+    const whole = passes([0, 24], out, logits);
+    assert.equal(found(await traced(whole, passes([0, 24], out, logits, false, 1))), undefined);
+    assert.equal(
+      found(await traced(whole, passes([0, 24], spoilt(out, H), spoilt(logits, V), false, 1))),
+      'layers.0.out',
+    );
+    for (const isLastOnly of [false, true]) {
+      const a = passes([0, 16, 24], out, logits, isLastOnly);
+      const report = await traced(a, passes([0, 12, 24], out, logits, isLastOnly));
+      assert.equal(found(report), undefined);
+      assert.equal(report.steps.length, 2);
+      assert.equal(found(await traced(a, passes([0, 12, 24], out, spoilt(logits, V), isLastOnly))), 'logits');
+    }
+  });
+});
+
+test('a tensor of another shape is not the same; a vocabulary may have padding on either side', async () => {
+  const [q, out, logits] = [drawn(N * H), drawn(N * H), drawn(N * V)];
+  const q_rope = { name: 'layers.0.q_rope', shape: [N, 4, 16], data: q };
+  const stream = { name: 'layers.0.out', shape: [N, H], data: out };
+  const narrow = { ...q_rope, shape: [N, 4, 8], data: drawn((N * H) / 2) };
+  const { divergence } = await traced([q_rope, stream], [narrow, stream]);
+  assert.deepEqual([divergence?.step.name, divergence?.causes[0]?.id], ['layers.0.q_rope', 'shape']);
+  const padded = Float32Array.from({ length: N * (V + 4) }, (_, n) =>
+    n % (V + 4) < V ? logits[Math.floor(n / (V + 4)) * V + (n % (V + 4))]! : 0,
+  );
+  const [exact, wide] = [
+    [stream, { name: 'logits', shape: [N, V], data: logits }],
+    [stream, { name: 'logits', shape: [N, V + 4], data: padded }],
+  ];
+  assert.equal(found(await traced(exact, wide)), undefined);
+  const report = await traced(wide, exact);
+  assert.deepEqual([found(report), report.steps.length], [undefined, 2]);
 });
