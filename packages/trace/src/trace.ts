@@ -42,7 +42,7 @@ export interface Divergence {
   readonly firstToken: number;
   readonly wrongTokens: number;
   readonly tokens: number;
-  /** The inputs of the step that are the same on both sides, and those that are in neither dump. */
+  /** The inputs of the step that are the same on both sides. */
   readonly inputs: readonly string[];
   readonly causes: readonly Cause[];
 }
@@ -217,7 +217,7 @@ class Trace {
     const [a, b] = (await this.#rows(pair))!;
     const [badA, badB] = difference.notFinite;
     if (badA === undefined && badB === undefined && difference.worst <= bound!) return step;
-    if (await this.#agreesAfter(pair, difference)) {
+    if (await this.#agreesAfter(pair, step)) {
       await this.#tellConvention(pair, step);
       return { ...step, state: 'convention' };
     }
@@ -232,10 +232,23 @@ class Trace {
   }
 
   /** Says whether what is made from a tensor agrees though the tensor does not. */
-  async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
+  async #agreesAfter(pair: Pair, step: Step): Promise<boolean> {
+    const { group, kind } = pair;
+    const { worst, absolute } = step.difference;
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
-    const readers = isLast ? ['norm', 'head', 'logits'] : readersOf(kind);
+    // A norm hides the scale of the stream, which the sum with the next block does not.
+    const isScaled =
+      !isLast &&
+      ['embedding', 'mid', 'out'].includes(kind) &&
+      (await this.#causes(pair, step)).some(({ id }) => id === 'scale');
+    const readers = isLast
+      ? ['norm', 'head', 'logits']
+      : !isScaled
+        ? readersOf(kind)
+        : kind === 'mid'
+          ? ['+out']
+          : SUMS;
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
@@ -277,22 +290,40 @@ class Trace {
   async #explain(pair: Pair, step: Step): Promise<Divergence> {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
-    const inputs: string[] = [];
-    for (const kind of KINDS) {
-      if (!readersOf(kind).slice(0, 3).includes(pair.kind)) continue;
-      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind));
-      const apart = input && (await this.#difference(input));
-      if (apart && !this.#conventions.has(kind))
-        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
-    }
     return {
       step,
       firstToken: wrong[0] ?? difference.worstRow,
       wrongTokens: wrong.length,
       tokens: difference.tokens,
-      inputs,
+      inputs: await this.#inputs(pair, bound!),
       causes: await this.#causes(pair, step),
     };
+  }
+
+  /** Names the inputs of a step that agree. */
+  async #inputs({ kind, group }: Pair, bound: number): Promise<string[]> {
+    const inputs: string[] = [];
+    for (const from of KINDS) {
+      const isStream = from === 'embedding' || from === 'out';
+      const reads = isStream
+        ? STREAM
+        : readersOf(from).filter(
+            (name, n) => from === 'mid' || n < (name.startsWith('+') ? 2 : from === 'attn_norm' ? 4 : 3),
+          );
+      if (!reads.some((name) => name.replace('+', '') === kind)) continue;
+      // The stream is that of the layer before; before the first one it is the embedding.
+      const layer = isStream ? (group.layer ?? this.#layers()) - 1 : group.layer;
+      if (isStream && (from === 'embedding') !== (layer === -1)) continue;
+      const input = this.#pairs.get(keyOf(group.step, layer === -1 ? undefined : layer, from));
+      const apart = input && (await this.#difference(input));
+      if (apart && apart.worst <= bound && !this.#conventions.has(from))
+        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
+    }
+    return inputs;
+  }
+
+  #layers(): number {
+    return [...this.#pairs.values()].reduce((count, { group }) => Math.max(count, 1 + (group.layer ?? -1)), 0);
   }
 
   async #causes(pair: Pair, step: Step): Promise<Cause[]> {
@@ -493,6 +524,12 @@ function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
     causes: [{ id: 'shape', says, left: Infinity }],
   };
 }
+
+/** The steps that read the residual stream between layers, and behind the last one. */
+const STREAM: readonly string[] = [...readersOf('out').slice(0, 4), 'norm'];
+
+/** The steps behind a sum with the stream, from which its scale can be told. */
+const SUMS: readonly string[] = ['+mid', '+mlp_norm', '+gate_up', '+gate', '+up', '+mlp', '+out'];
 
 /** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
 const PROVES = 3;

@@ -176,3 +176,37 @@ test('a tensor of another shape is not the same; a vocabulary may have padding o
   const report = await traced(wide, exact);
   assert.deepEqual([found(report), report.steps.length], [undefined, 2]);
 });
+
+describe('what a step is made from, and what is made from it', () => {
+  /** Spoils a tensor and all after it. */
+  const spoiltFrom = (name: string): Written[] => {
+    const at = right.findIndex((one) => one.name === name);
+    return right.map((one, n) => (n < at ? one : { ...one, data: drawn(one.data.length) }));
+  };
+  test('the inputs that are named are those of the step', async () => {
+    for (const [name, inputs] of [
+      ['layers.0.attn_norm', ['embedding']],
+      ['layers.1.attn_norm', ['layers.0.out']],
+      ['layers.0.mid', ['embedding', 'layers.0.attn']],
+      ['layers.1.mid', ['layers.1.attn', 'layers.0.out']],
+      ['layers.1.out', ['layers.1.mid', 'layers.1.mlp']],
+      ['norm', ['layers.2.out']],
+      ['logits', ['norm']],
+    ] as const) {
+      const { divergence } = await traced(right, spoiltFrom(name));
+      assert.equal(divergence?.step.name, name);
+      assert.deepEqual(
+        divergence.inputs.map((one) => one.replace(/ to .*/, '')),
+        inputs,
+      );
+      assert.ok(divergence.inputs.every((one) => one.endsWith(' to 0')));
+    }
+  });
+  test('a scaled stream is a fault, though the norm behind it hides the scale', async () => {
+    const report = await traced(right, decoder({ scale: 1 / Math.sqrt(H) }));
+    assert.deepEqual([found(report), report.divergence?.causes[0]?.id], ['embedding', 'scale']);
+    const taken = right.map((one, n) => (n === 0 ? { ...one, data: one.data.map((x) => Number(x) / 8) } : one));
+    for (const kept of [taken, taken.filter(({ name }) => !/\.(?:mid|out)$/.test(name))])
+      assert.equal(found(await traced(right, kept as Written[])), undefined);
+  });
+});
