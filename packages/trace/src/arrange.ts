@@ -315,6 +315,8 @@ export function findArrangement(
   const consider = (how: Arrangement): boolean => {
     const rows = arranged(raw, how, wanted);
     if (!rows || rows.width !== other.width) return false;
+    // Ranks that have all tokens each do not share them: one beside the other would hide all but the last one.
+    if (how.merge !== 'first' && raw.length > 1 && rows.tokens === raw.length * other.tokens) return false;
     const { offset, difference } = aligned(other, rows);
     const found = { arrangement: { ...how, offset }, difference };
     plain ??= found;

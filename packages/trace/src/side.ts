@@ -141,7 +141,27 @@ const COUNTED: Readonly<Record<'tokens' | 'positions', RegExp>> = {
   positions: /^(?:positions|position_ids|inp_pos)$/,
 };
 
+/** Reads the integers of all ranks; once where all have the same. */
 async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Promise<readonly number[] | undefined> {
+  const ranks = new Set(tensors.map(({ rank = 0 }) => rank));
+  const found: (readonly number[])[] = [];
+  for (const of of [...ranks].sort((a, b) => a - b)) {
+    const one = await integersOfRank(
+      tensors.filter(({ rank = 0 }) => rank === of),
+      what,
+    );
+    if (one) found.push(one);
+  }
+  const [first] = found;
+  return found.every((one) => one.length === first!.length && one.every((x, n) => x === first![n]))
+    ? first
+    : found.flat();
+}
+
+async function integersOfRank(
+  tensors: readonly DumpTensor[],
+  what: 'tokens' | 'positions',
+): Promise<readonly number[] | undefined> {
   const seen = new Set<string>();
   const found = tensors.filter(({ name, dtype, rank = 0, step = 0 }) => {
     if (!/^[iu]/.test(dtype) || !COUNTED[what].test(name.replace(/^.*\./, ''))) return false;

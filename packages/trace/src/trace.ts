@@ -464,13 +464,43 @@ class Trace {
       layout = { arrangement: found.arrangement, fused: fused !== undefined };
       this.#layouts.set(name, layout);
     }
-    const rows = arranged(raw, layout.arrangement, wanted);
+    const { arrangement } = layout;
+    const rows =
+      arrangement.merge === 'first' && raw.length > 1
+        ? this.#farthest(pair, flipped, raw, wanted, arrangement)
+        : arranged(raw, arrangement, wanted);
     if (!rows || rows.width !== other.width) return this.#fitsNot(pair, other, raw);
     if (kind !== 'embedding') this.#ruler.sees(rows);
     // Passes differ in padding, and in whether only the last rows were kept.
     const [x, y] = aligned(other, rows).shared;
     if (x.tokens === 0) return undefined;
     return flipped ? [y, x] : [x, y];
+  }
+
+  /** Among ranks that should all have the same, returns the one that is farthest from the other side. */
+  #farthest(
+    pair: Pair,
+    flipped: boolean,
+    raw: Awaited<ReturnType<typeof readGroup>>,
+    wanted: Wanted,
+    how: Arrangement,
+  ): Rows | undefined {
+    const numbers = (flipped ? pair.a : pair.b).ranks.map(([first]) => first!.rank ?? 0);
+    // A rank may have several tensors here, those of a tuple: the first one counts.
+    const ranks = raw.flatMap((one, n) => {
+      const rows = numbers.indexOf(numbers[n]!) === n ? arranged([one], how, wanted) : undefined;
+      if (rows?.width !== wanted.other.width) return [];
+      return [{ number: numbers[n]!, rows, apart: compare(...aligned(wanted.other, rows).shared).worst }];
+    });
+    ranks.sort((x, y) => y.apart - x.apart);
+    const [farthest, nearest] = [ranks[0], ranks.at(-1)];
+    if (!farthest || !nearest) return undefined;
+    const differs = farthest.apart - nearest.apart > this.#ruler.bound(this.#lastPosition());
+    if (differs && !this.#notes.some((note) => note.startsWith('Ranks')))
+      this.#notes.push(
+        `Ranks ${[farthest.number, nearest.number].sort((x, y) => x - y).join(' and ')} of ${flipped ? 'A' : 'B'} differ in ${nameOf(pair)}: rank ${farthest.number} is farther from ${flipped ? 'B' : 'A'}.`,
+      );
+    return farthest.rows;
   }
 
   #fitsNot(pair: Pair, { tokens, width }: Rows, raw: Awaited<ReturnType<typeof readGroup>>): undefined {

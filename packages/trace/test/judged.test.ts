@@ -210,3 +210,31 @@ describe('what a step is made from, and what is made from it', () => {
       assert.equal(found(await traced(right, kept as Written[])), undefined);
   });
 });
+
+describe('ranks', () => {
+  const ofRank = (written: readonly Written[], rank: number): Written[] => written.map((one) => ({ ...one, rank }));
+  test('a rank that is wrong is found, whichever it is', async () => {
+    const wrong = decoder({ act: gelu });
+    for (const ranks of [
+      [right, wrong],
+      [wrong, right],
+    ]) {
+      const report = await traced(right, ranks.flatMap(ofRank));
+      assert.equal(found(report), 'layers.0.mlp');
+      assert.match(report.notes.join(' '), /Ranks 0 and 1 of B differ in layers\.0\.mlp/);
+    }
+    assert.equal(found(await traced(right, [right, right].flatMap(ofRank))), undefined);
+  });
+  test('tokens are those of one rank', async () => {
+    const tokens = (first: number): Written => ({
+      name: 'tokens',
+      shape: [N],
+      data: Int32Array.from({ length: N }, (_, n) => first + n),
+    });
+    const report = await traced(
+      [...right, tokens(0)],
+      [0, 1].flatMap((rank) => ofRank([...right, tokens(1)], rank)),
+    );
+    assert.match(report.notes.join(' '), /The tokens differ: at token 0 A has 0, B 1/);
+  });
+});
