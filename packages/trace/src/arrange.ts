@@ -250,6 +250,7 @@ function overlap(other: Rows, rows: Rows, offset: number): readonly [other: Rows
   const cut = (one: Rows, from: number, count: number): Rows => ({
     ...one,
     tokens: count,
+    start: from,
     data: one.data.subarray(from * one.width, (from + count) * one.width),
   });
   const [a, b] = [Math.max(0, -offset), Math.max(0, offset)];

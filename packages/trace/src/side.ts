@@ -18,6 +18,8 @@ export interface Rows {
   readonly width: number;
   /** The size of a head, where the shape tells it. */
   readonly headDim: number | undefined;
+  /** How many rows of its tensor were left off in front of these. */
+  readonly start?: number;
   readonly data: Float32Array;
 }
 

@@ -100,6 +100,7 @@ class Trace {
   readonly #pairs: Map<string, Pair>;
   readonly #byValues: string[] = [];
   readonly #ruler = new Ruler();
+  #lastPosition = 0;
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
   readonly #conventions = new Map<Kind, string>();
@@ -119,6 +120,8 @@ class Trace {
   constructor(a: Side, b: Side) {
     [this.#a, this.#b] = [a, b];
     this.#pairs = pairsOf(a, b);
+    for (const { positions, tokens = [] } of [a, b])
+      this.#lastPosition = (positions ?? [tokens.length - 1]).reduce((x, y) => Math.max(x, y), this.#lastPosition);
   }
 
   async run(progress: (done: number) => void): Promise<TraceReport> {
@@ -136,7 +139,7 @@ class Trace {
         steps.push({ ...step, bound: undefined, state: 'after' });
         continue;
       }
-      const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition() : 0;
+      const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition : 0;
       const bound = this.#ruler.bound(position, pair.kind === 'embedding' ? await this.#rows(pair) : []);
       const judged = await this.#judge(pair, { ...step, bound, state: 'same' });
       steps.push(judged);
@@ -259,7 +262,7 @@ class Trace {
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
-      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition()));
+      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition));
       return !isHidden && agrees && after.notFinite[1] === undefined;
     }
     return false;
@@ -346,10 +349,10 @@ class Trace {
       a,
       b,
       first,
-      proof: Math.min(this.#ruler.bound(this.#lastPosition(), [a, b], PROVES), difference.worst / 3),
+      proof: Math.min(this.#ruler.bound(this.#lastPosition, [a, b], PROVES), difference.worst / 3),
       worst: difference.worst,
       heads: this.#heads(layer, a, b),
-      positions: this.#positions(a.tokens),
+      positions: this.#positions(a, b),
       load: (kind, at = layer) => this.#load(kind, at === -1 ? undefined : at, pair.group.step),
       layersOf: (kind) =>
         [...this.#pairs.values()].flatMap(({ group, kind: own }) =>
@@ -377,13 +380,10 @@ class Trace {
     return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
-  #positions(tokens: number): readonly number[] {
-    const given = this.#a.positions ?? this.#b.positions;
-    return given && given.length >= tokens ? given : Array.from({ length: tokens }, (_, t) => t);
-  }
-
-  #lastPosition(): number {
-    return (this.#a.positions ?? this.#b.positions ?? this.#a.tokens ?? []).length;
+  #positions(a: Rows, b: Rows): readonly number[] {
+    const [side, { start = 0, tokens }] = this.#a.positions ? [this.#a, a] : [this.#b, b];
+    const given = side.positions?.slice(start, start + tokens);
+    return given?.length === tokens ? given : Array.from({ length: tokens }, (_, t) => t);
   }
 
   /** The heads of a layer: as a dump says, or as the shapes of q and k show. */
@@ -495,7 +495,7 @@ class Trace {
     ranks.sort((x, y) => y.apart - x.apart);
     const [farthest, nearest] = [ranks[0], ranks.at(-1)];
     if (!farthest || !nearest) return undefined;
-    const differs = farthest.apart - nearest.apart > this.#ruler.bound(this.#lastPosition());
+    const differs = farthest.apart - nearest.apart > this.#ruler.bound(this.#lastPosition);
     if (differs && !this.#notes.some((note) => note.startsWith('Ranks')))
       this.#notes.push(
         `Ranks ${[farthest.number, nearest.number].sort((x, y) => x - y).join(' and ')} of ${flipped ? 'A' : 'B'} differ in ${nameOf(pair)}: rank ${farthest.number} is farther from ${flipped ? 'B' : 'A'}.`,

@@ -238,3 +238,43 @@ describe('ranks', () => {
     assert.match(report.notes.join(' '), /The tokens differ: at token 0 A has 0, B 1/);
   });
 });
+
+describe('positions', () => {
+  const [heads, dim] = [2, 128];
+  const q = drawn(N * heads * dim);
+  const exact = (position: number, i: number): number => position * 10000 ** ((-2 * i) / dim);
+  const inF32 = (position: number, i: number): number => Math.fround(position * Math.fround(10000 ** ((-2 * i) / dim)));
+  const rotated = (positions: readonly number[], angle = exact): Float32Array =>
+    q.map((x, at) => {
+      const [t, i] = [Math.floor(at / (heads * dim)), Math.floor((at % dim) / 2)];
+      const a = angle(positions[t]!, i);
+      return at % 2 === 0 ? x * Math.cos(a) - q[at + 1]! * Math.sin(a) : x * Math.cos(a) + q[at - 1]! * Math.sin(a);
+    });
+  const run = (positions: readonly number[], rope: Float32Array, padding = 0): Written[] => [
+    { name: 'positions', shape: [N + padding], data: Int32Array.from([...new Array(padding).fill(1), ...positions]) },
+    ...(
+      [
+        ['q', q],
+        ['q_rope', rope],
+      ] as const
+    ).map(([kind, data]) => ({
+      name: `layers.0.${kind}`,
+      shape: [N + padding, heads, dim],
+      data: Float32Array.from([...new Float32Array(padding * heads * dim).fill(0.5), ...data]),
+    })),
+  ];
+  const from = (first: number): number[] => Array.from({ length: N }, (_, n) => first + n);
+  test('angles in f32 are allowed for by the largest position', async () => {
+    for (const first of [1000, 100_000]) {
+      const positions = from(first);
+      const report = await traced(run(positions, rotated(positions)), run(positions, rotated(positions, inF32)));
+      assert.equal(found(report), undefined);
+      assert.equal(report.steps.length, 2);
+    }
+  });
+  test('positions of a side with padding in front are those behind it', async () => {
+    const late = from(0).map((p) => (p < 12 ? p : p - 1));
+    const { divergence } = await traced(run(from(0), rotated(from(0)), 6), run(from(0), rotated(late)));
+    assert.match(divergence!.causes[0]!.says, /rotated by its position − 1/);
+  });
+});
