@@ -5,6 +5,7 @@
  * @module
  */
 import { tensorFrom } from 'ropewalk';
+import { areAlike } from './compare.js';
 import { type Kind, OF_HEADS } from './names.js';
 import { type Group, OF_VOCABULARY, type Rows, type Side, valuesOf } from './side.js';
 
@@ -265,6 +266,7 @@ export function differenceOf(a: Rows, b: Rows): number {
   let [sum, whole] = [0, 0];
   for (let t = 0; t < a.tokens; t += step)
     for (let n = t * a.width; n < (t + 1) * a.width; n++) {
+      if (areAlike(a.data[n]!, b.data[n]!)) continue;
       sum += (a.data[n]! - b.data[n]!) ** 2;
       whole += a.data[n]! ** 2;
     }

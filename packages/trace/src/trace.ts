@@ -134,6 +134,8 @@ class Trace {
       progress(n / order.length);
       const difference = await this.#difference(pair);
       if (!difference) continue;
+      if (difference.bothNaN !== undefined && !this.#notes.some((note) => note.startsWith('Both')))
+        this.#notes.push(`Both sides have NaN in ${nameOf(pair)}, first at token ${difference.bothNaN}.`);
       const step = { name: nameOf(pair), kind: pair.kind, layer: pair.group.layer, pass: pair.group.step, difference };
       if (divergence) {
         steps.push({ ...step, bound: undefined, state: 'after' });
@@ -369,7 +371,11 @@ class Trace {
     }
     if (pair.kind === 'heads') causes.push(...(await attentionCauses(scene)));
     causes.push(...softcapCause(scene));
-    if (causes.length === 0) for await (const one of valueCauses(scene)) causes.push(one);
+    if (causes.length === 0)
+      for await (const one of valueCauses(scene)) {
+        causes.push(one);
+        if (one.id === 'zeros') break; // A times 0 is no second cause
+      }
     if (causes.length === 0 && this.#clean.has(pair.kind) && isFlat(a, b, difference)) {
       const says =
         'The difference is as large in every token and dimension, as that of rounded weights; earlier layers have none.';
@@ -541,6 +547,7 @@ function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
     tokens: 1,
     rows: Float64Array.of(Infinity),
     notFinite: [undefined, undefined] as const,
+    bothNaN: undefined,
   };
   const { kind, group } = pair;
   const { layer, step: pass } = group;

@@ -278,3 +278,44 @@ describe('positions', () => {
     assert.match(divergence!.causes[0]!.says, /rotated by its position − 1/);
   });
 });
+
+describe('NaN, masks, zeros, few tokens', () => {
+  const logits = drawn(N * V);
+  const of = (data: Float32Array): Written[] => [
+    { name: 'norm', shape: [N, H], data: weights.embedding },
+    { name: 'logits', shape: [N, V], data },
+  ];
+  const first = (value: number, rows = N): Float32Array =>
+    logits.map((x, n) => (n % V === 0 && n < rows * V ? value : x));
+  test('NaN at the same places of both sides is noted, and no difference', async () => {
+    const a = logits.map((x, n) => (n >= 5 * V && n < 6 * V ? Number.NaN : x));
+    const report = await traced(of(a), of(a));
+    assert.equal(found(report), undefined);
+    assert.match(report.notes.join(' '), /Both sides have NaN in logits, first at token 5/);
+    assert.equal(found(await traced(of(a), of(first(Number.NaN, 7)))), 'logits');
+  });
+  test('masks are -Infinity or the least number of a dtype', async () => {
+    for (const least of [-3.4028234663852886e38, -3.3895313892515355e38, -65504]) {
+      assert.equal(found(await traced(of(first(-Infinity)), of(first(least)))), undefined);
+      assert.equal(found(await traced(of(first(-Infinity)), of(first(least, 3)))), 'logits');
+    }
+  });
+  test('zeros have one cause, and no share of nothing', async () => {
+    const zeros = of(new Float32Array(N * V));
+    const { divergence } = await traced(of(logits), zeros);
+    assert.deepEqual(
+      divergence?.causes.map(({ id }) => id),
+      ['zeros'],
+    );
+    assert.equal((await traced(zeros, of(logits))).divergence?.step.difference.rms, Infinity);
+  });
+  test('noise of three tokens is told by the parts of their rows', async () => {
+    const cut = (written: readonly Written[]): Written[] =>
+      written.map((one) => ({ ...one, shape: [3, H], data: one.data.slice(0, 3 * H) }));
+    const stream = right.slice(0, 3);
+    const noise = stream.map((one, n) => (n === 0 ? one : { ...one, data: noisy(one.data as Float32Array, 0.01) }));
+    const report = await traced(cut(stream), cut(noise));
+    assert.equal(found(report), undefined);
+    assert.ok(report.ruler.adopted);
+  });
+});
