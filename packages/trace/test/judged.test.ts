@@ -68,7 +68,7 @@ function decoder(
   } & Partial<typeof weights>,
 ): Written[] {
   const w = { ...weights, ...own };
-  let x = w.embedding.map((value) => scale * value);
+  let x: Float32Array = w.embedding.map((value) => scale * value);
   const written: Written[] = [{ name: 'embedding', shape: [N, H], data: x }];
   for (let layer = 0; layer < 3; layer++) {
     const attn_norm = normed(x);
