@@ -5,8 +5,9 @@
  * @module
  */
 import { tensorFrom } from 'ropewalk';
+import { areAlike } from './compare.js';
 import { type Kind, OF_HEADS } from './names.js';
-import { type Group, type Rows, type Side, valuesOf } from './side.js';
+import { type Group, OF_VOCABULARY, type Rows, type Side, valuesOf } from './side.js';
 
 /** The ways in which the tensors of several ranks are one. */
 const MERGES = ['columns', 'first', 'sum', 'contiguous', 'zigzag', 'round robin'] as const;
@@ -169,6 +170,10 @@ function columnsOf(rows: Rows, columns: readonly number[], headDim = rows.headDi
 const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, n) => from + n);
 
+/** Keeps the first columns: a vocabulary may have padding. */
+export const columnsTo = (rows: Rows, width = rows.width): Rows =>
+  width < rows.width ? columnsOf(rows, range(0, width)) : rows;
+
 /** Returns the columns of a part of a fused row whose parts are interleaved in groups. */
 function partColumns({ widths, part }: Fused, groups: number): number[] | undefined {
   if (widths.some((width) => width % groups !== 0)) return undefined;
@@ -237,16 +242,16 @@ export function arranged(
     if (!headDim || headDim % 2 !== 0 || rows.width % headDim !== 0) return undefined;
     rows = columnsOf(rows, pairColumns(rows.width, headDim, how.pairs));
   }
-  if ((wanted?.kind === 'logits' || wanted?.kind === 'head') && rows.width > wanted.other.width)
-    rows = columnsOf(rows, range(0, wanted.other.width));
+  if (wanted && OF_VOCABULARY.has(wanted.kind)) rows = columnsTo(rows, wanted.other.width);
   return { ...rows, headDim };
 }
 
 /** Returns the rows that two sides share, where one has padding. */
-export function overlap(other: Rows, rows: Rows, offset: number): readonly [other: Rows, rows: Rows] {
+function overlap(other: Rows, rows: Rows, offset: number): readonly [other: Rows, rows: Rows] {
   const cut = (one: Rows, from: number, count: number): Rows => ({
     ...one,
     tokens: count,
+    start: from,
     data: one.data.subarray(from * one.width, (from + count) * one.width),
   });
   const [a, b] = [Math.max(0, -offset), Math.max(0, offset)];
@@ -261,10 +266,27 @@ export function differenceOf(a: Rows, b: Rows): number {
   let [sum, whole] = [0, 0];
   for (let t = 0; t < a.tokens; t += step)
     for (let n = t * a.width; n < (t + 1) * a.width; n++) {
+      if (areAlike(a.data[n]!, b.data[n]!)) continue;
       sum += (a.data[n]! - b.data[n]!) ** 2;
       whole += a.data[n]! ** 2;
     }
   return Number.isFinite(sum) ? Math.sqrt(sum / Math.max(whole, 1e-30)) : Number.POSITIVE_INFINITY;
+}
+
+interface Aligned {
+  readonly offset: number;
+  readonly difference: number;
+  readonly shared: readonly [other: Rows, rows: Rows];
+}
+
+/** Lays rows beside those of the other side: from the first one on, or, where one has more, up to the last one. */
+export function aligned(other: Rows, rows: Rows): Aligned {
+  const spare = rows.tokens - other.tokens;
+  const [front, back = front] = (spare === 0 ? [0] : [0, spare]).map((offset) => {
+    const shared = overlap(other, rows, offset);
+    return { offset, difference: differenceOf(...shared), shared };
+  }) as [Aligned, Aligned?];
+  return back.difference < front.difference ? back : front;
 }
 
 /** Differences up to this are those of one tensor in two runtimes. */
@@ -296,14 +318,13 @@ export function findArrangement(
   const consider = (how: Arrangement): boolean => {
     const rows = arranged(raw, how, wanted);
     if (!rows || rows.width !== other.width) return false;
-    const spare = rows.tokens - other.tokens;
-    for (const offset of spare === 0 ? [0] : [0, spare]) {
-      const found = { arrangement: { ...how, offset }, difference: differenceOf(...overlap(other, rows, offset)) };
-      plain ??= found;
-      if (!best || found.difference < best.difference) best = found;
-      if (found.difference <= SAME) return true;
-    }
-    return false;
+    // Ranks that have all tokens each do not share them: one beside the other would hide all but the last one.
+    if (how.merge !== 'first' && raw.length > 1 && rows.tokens === raw.length * other.tokens) return false;
+    const { offset, difference } = aligned(other, rows);
+    const found = { arrangement: { ...how, offset }, difference };
+    plain ??= found;
+    if (!best || difference < best.difference) best = found;
+    return difference <= SAME;
   };
   if (like && like.order.length === rank && consider({ ...like, repeat: 1 })) return best;
   for (const order of orders)

@@ -18,13 +18,14 @@ export interface Rows {
   readonly width: number;
   /** The size of a head, where the shape tells it. */
   readonly headDim: number | undefined;
+  /** How many rows of its tensor were left off in front of these. */
+  readonly start?: number;
   readonly data: Float32Array;
 }
 
 /** A dump, sorted. */
 export interface Side {
   readonly dump: Dump;
-  readonly steps: number;
   readonly groups: ReadonlyMap<string, Group>;
   /** The tensors whose names no rule knows, or that are not from a forward pass. */
   readonly unnamed: readonly DumpTensor[];
@@ -38,11 +39,29 @@ export interface Side {
 
 /** The kinds whose last dimension is the width of the stream, so that the others count tokens. */
 const WIDE: ReadonlySet<Kind> = new Set(['embedding', 'attn_norm', 'attn', 'mid', 'mlp_norm', 'mlp', 'out', 'norm']);
+export const OF_VOCABULARY: ReadonlySet<Kind> = new Set(['head', 'logits']);
 const MAX_COUNTED = 2 ** 22;
 
-export function countSteps({ tensors }: Dump): number {
-  return new Set(tensors.map(({ step = 0 }) => step)).size;
+/** Returns the forward passes in their order, with the number of tokens where a tensor of the stream tells. */
+function passesOf({ tensors }: Dump): Map<number, number | undefined> {
+  const found = new Map<number, number | undefined>();
+  for (const { name, shape, step = 0 } of tensors) {
+    const place = placeOf(name);
+    if (place)
+      found.set(step, found.get(step) ?? (WIDE.has(place.kind) && shape.length > 1 ? leadOf(shape) : undefined));
+  }
+  return new Map([...found].sort(([a], [b]) => a - b));
 }
+
+/** Says whether the passes of two dumps are cut at other tokens, as a prompt that goes through in chunks. */
+export function areCutOtherwise(a: Dump, b: Dump): boolean {
+  const [ours, theirs] = [a, b].map((dump) => [...passesOf(dump).values()]) as [number[], number[]];
+  const sum = (counts: readonly number[]): number => counts.reduce((all, count) => all + count, 0);
+  // Totals that differ are those of padding; one that is not known is NaN here.
+  return ours.length !== theirs.length || (sum(ours) === sum(theirs) && ours.some((count, n) => count !== theirs[n]));
+}
+
+const leadOf = (shape: readonly number[]): number => shape.slice(0, -1).reduce((a, b) => a * b, 1);
 
 /**
  * Sorts a dump.
@@ -53,6 +72,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
   const found = new Map<string, { place: Place; step: number | undefined; tensors: DumpTensor[] }>();
   const unnamed: DumpTensor[] = [];
   const wide = new Map<string, number>();
+  const passes = [...passesOf(dump).keys()];
   const hasPost = dump.tensors.some(({ name }) => /(?:pre|post)_feedforward_layernorm/.test(name));
   for (const tensor of dump.tensors) {
     let place = placeOf(tensor.name);
@@ -64,12 +84,10 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
     }
     const { shape, rank = 0, step = 0 } = tensor;
     if (WIDE.has(place.kind) && shape.length > 1 && !wide.has(`${rank}.${step}`))
-      wide.set(
-        `${rank}.${step}`,
-        shape.slice(0, -1).reduce((a, b) => a * b, 1),
-      );
-    const key = `${joined ? '' : step}:${place.layer ?? ''}:${place.kind}`;
-    const group = found.get(key) ?? { place, step: joined ? undefined : step, tensors: [] };
+      wide.set(`${rank}.${step}`, leadOf(shape));
+    const pass = joined ? undefined : passes.indexOf(step);
+    const key = `${pass ?? ''}:${place.layer ?? ''}:${place.kind}`;
+    const group = found.get(key) ?? { place, step: pass, tensors: [] };
     group.tensors.push(tensor);
     found.set(key, group);
   }
@@ -95,13 +113,18 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
       ranks.set(rank, ofRank);
     }
     const order = [...ranks].sort(([a], [b]) => Number(a) - Number(b));
-    const sorted = order.map(([, steps]) => [...steps].sort(([a], [b]) => a - b).map(([, tensor]) => tensor));
+    const hasPart = ({ shape, rank = 0, step = 0 }: DumpTensor): boolean =>
+      (WIDE.has(place.kind) || OF_VOCABULARY.has(place.kind)) && leadOf(shape) < (wide.get(`${rank}.${step}`) ?? 0);
+    const sorted = order.map(([, steps]) => {
+      const list = [...steps].sort(([a], [b]) => a - b).map(([, tensor]) => tensor);
+      // Where passes have only their last rows, rows before those of such a pass would leave a gap.
+      return list.slice(Math.max(0, list.findLastIndex(hasPart)));
+    });
     groups.set(key, { ...place, key, step, ranks: sorted });
   }
   const [tokens, positions] = [await integersOf(dump, 'tokens'), await integersOf(dump, 'positions')];
   return {
     dump,
-    steps: countSteps(dump),
     groups,
     unnamed,
     tokens,
@@ -120,7 +143,27 @@ const COUNTED: Readonly<Record<'tokens' | 'positions', RegExp>> = {
   positions: /^(?:positions|position_ids|inp_pos)$/,
 };
 
+/** Reads the integers of all ranks; once where all have the same. */
 async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Promise<readonly number[] | undefined> {
+  const ranks = new Set(tensors.map(({ rank = 0 }) => rank));
+  const found: (readonly number[])[] = [];
+  for (const of of [...ranks].sort((a, b) => a - b)) {
+    const one = await integersOfRank(
+      tensors.filter(({ rank = 0 }) => rank === of),
+      what,
+    );
+    if (one) found.push(one);
+  }
+  const [first] = found;
+  return found.every((one) => one.length === first!.length && one.every((x, n) => x === first![n]))
+    ? first
+    : found.flat();
+}
+
+async function integersOfRank(
+  tensors: readonly DumpTensor[],
+  what: 'tokens' | 'positions',
+): Promise<readonly number[] | undefined> {
   const seen = new Set<string>();
   const found = tensors.filter(({ name, dtype, rank = 0, step = 0 }) => {
     if (!/^[iu]/.test(dtype) || !COUNTED[what].test(name.replace(/^.*\./, ''))) return false;

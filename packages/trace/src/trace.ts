@@ -2,12 +2,13 @@
 import { fail } from 'ropewalk/backend';
 import {
   type Arrangement,
+  aligned,
   arranged,
+  columnsTo,
   describeArrangement,
   type Fused,
   findArrangement,
   inOwnOrder,
-  overlap,
   readGroup,
   SAME,
   type Wanted,
@@ -19,7 +20,7 @@ import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
-import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
+import { areCutOtherwise, type Group, inOrder, OF_VOCABULARY, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
 export interface Step {
@@ -41,7 +42,7 @@ export interface Divergence {
   readonly firstToken: number;
   readonly wrongTokens: number;
   readonly tokens: number;
-  /** The inputs of the step that are the same on both sides, and those that are in neither dump. */
+  /** The inputs of the step that are the same on both sides. */
   readonly inputs: readonly string[];
   readonly causes: readonly Cause[];
 }
@@ -88,7 +89,7 @@ export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => v
         label,
         'it has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.',
       );
-  const joined = countSteps(a) !== countSteps(b);
+  const joined = areCutOtherwise(a, b);
   const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
   return trace.run(progress);
 }
@@ -99,42 +100,60 @@ class Trace {
   readonly #pairs: Map<string, Pair>;
   readonly #byValues: string[] = [];
   readonly #ruler = new Ruler();
+  #lastPosition = 0;
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
   readonly #conventions = new Map<Kind, string>();
   /** The kinds that were the same in an earlier layer. */
   readonly #clean = new Set<Kind>();
+  /** A tensor of the first layer: there weights in fewer bits must show. */
+  #start: Group | undefined;
+  /** Whether a matrix gave the same on both sides, before any noise: weights are as exact in both. */
+  #exact = false;
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
+  /** The first pair of one name that no layout gives one shape, with the words for it. */
+  #misfit: { readonly pair: Pair; readonly says: string } | undefined;
   /** The rows of one step are read again and again while its cause is looked for. */
   #latest: { readonly key: string; readonly rows: readonly [Rows, Rows] | undefined } | undefined;
 
   constructor(a: Side, b: Side) {
     [this.#a, this.#b] = [a, b];
     this.#pairs = pairsOf(a, b);
+    for (const { positions, tokens = [] } of [a, b])
+      this.#lastPosition = (positions ?? [tokens.length - 1]).reduce((x, y) => Math.max(x, y), this.#lastPosition);
   }
 
   async run(progress: (done: number) => void): Promise<TraceReport> {
     await this.#matchByValues();
     const [steps, order] = [[] as Step[], [...this.#pairs.values()].sort((x, y) => inOrder(x.group, y.group))];
     let divergence: Divergence | undefined;
+    this.#start = (order.find(({ group }) => group.layer !== undefined) ?? order[0])?.group;
     this.#compareInputs();
     for (const [n, pair] of order.entries()) {
       progress(n / order.length);
       const difference = await this.#difference(pair);
       if (!difference) continue;
+      if (difference.bothNaN !== undefined && !this.#notes.some((note) => note.startsWith('Both')))
+        this.#notes.push(`Both sides have NaN in ${nameOf(pair)}, first at token ${difference.bothNaN}.`);
       const step = { name: nameOf(pair), kind: pair.kind, layer: pair.group.layer, pass: pair.group.step, difference };
       if (divergence) {
         steps.push({ ...step, bound: undefined, state: 'after' });
         continue;
       }
-      const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition() : 0;
+      const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition : 0;
       const bound = this.#ruler.bound(position, pair.kind === 'embedding' ? await this.#rows(pair) : []);
       const judged = await this.#judge(pair, { ...step, bound, state: 'same' });
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
       else if (judged.state !== 'convention') this.#ruler.accept(difference.worst);
-      if (judged.state === 'same') this.#clean.add(pair.kind);
+      if (judged.state !== 'same') continue;
+      this.#clean.add(pair.kind);
+      this.#exact ||= !this.#ruler.adopted && !['embedding', 'attn_norm'].includes(pair.kind);
+    }
+    if (steps.length > 0 && !divergence && this.#misfit) {
+      divergence = misfitOf(this.#misfit);
+      steps.push(divergence.step);
     }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
@@ -203,13 +222,14 @@ class Trace {
     const [a, b] = (await this.#rows(pair))!;
     const [badA, badB] = difference.notFinite;
     if (badA === undefined && badB === undefined && difference.worst <= bound!) return step;
-    if (await this.#agreesAfter(pair, difference)) {
+    if (await this.#agreesAfter(pair, step)) {
       await this.#tellConvention(pair, step);
       return { ...step, state: 'convention' };
     }
-    // Weights in fewer bits are so in the first layers too.
-    const isNew = this.#ruler.adopted !== undefined || !this.#clean.has(pair.kind);
-    if (isNew && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
+    // Weights in fewer bits are so from the first matrix on; later on, what is alike everywhere is a fault.
+    const { layer, step: pass } = this.#start!;
+    const isStart = pair.group.step === pass && (pair.kind === 'embedding' || pair.group.layer === layer);
+    if (isStart && !this.#exact && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
       this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
       return { ...step, state: 'noise' };
     }
@@ -217,10 +237,23 @@ class Trace {
   }
 
   /** Says whether what is made from a tensor agrees though the tensor does not. */
-  async #agreesAfter({ group, kind }: Pair, { worst, absolute }: Difference): Promise<boolean> {
+  async #agreesAfter(pair: Pair, step: Step): Promise<boolean> {
+    const { group, kind } = pair;
+    const { worst, absolute } = step.difference;
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
-    const readers = isLast ? ['norm', 'head', 'logits'] : readersOf(kind);
+    // A norm hides the scale of the stream, which the sum with the next block does not.
+    const isScaled =
+      !isLast &&
+      ['embedding', 'mid', 'out'].includes(kind) &&
+      (await this.#causes(pair, step)).some(({ id }) => id === 'scale');
+    const readers = isLast
+      ? ['norm', 'head', 'logits']
+      : !isScaled
+        ? readersOf(kind)
+        : kind === 'mid'
+          ? ['+out']
+          : SUMS;
     for (const name of readers) {
       const reader = name.replace('+', '') as Kind;
       const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
@@ -231,7 +264,7 @@ class Trace {
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
-      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition()));
+      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition));
       return !isHidden && agrees && after.notFinite[1] === undefined;
     }
     return false;
@@ -262,22 +295,40 @@ class Trace {
   async #explain(pair: Pair, step: Step): Promise<Divergence> {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
-    const inputs: string[] = [];
-    for (const kind of KINDS) {
-      if (!readersOf(kind).slice(0, 3).includes(pair.kind)) continue;
-      const input = this.#pairs.get(keyOf(pair.group.step, pair.group.layer, kind));
-      const apart = input && (await this.#difference(input));
-      if (apart && !this.#conventions.has(kind))
-        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
-    }
     return {
       step,
       firstToken: wrong[0] ?? difference.worstRow,
       wrongTokens: wrong.length,
       tokens: difference.tokens,
-      inputs,
+      inputs: await this.#inputs(pair, bound!),
       causes: await this.#causes(pair, step),
     };
+  }
+
+  /** Names the inputs of a step that agree. */
+  async #inputs({ kind, group }: Pair, bound: number): Promise<string[]> {
+    const inputs: string[] = [];
+    for (const from of KINDS) {
+      const isStream = from === 'embedding' || from === 'out';
+      const reads = isStream
+        ? STREAM
+        : readersOf(from).filter(
+            (name, n) => from === 'mid' || n < (name.startsWith('+') ? 2 : from === 'attn_norm' ? 4 : 3),
+          );
+      if (!reads.some((name) => name.replace('+', '') === kind)) continue;
+      // The stream is that of the layer before; before the first one it is the embedding.
+      const layer = isStream ? (group.layer ?? this.#layers()) - 1 : group.layer;
+      if (isStream && (from === 'embedding') !== (layer === -1)) continue;
+      const input = this.#pairs.get(keyOf(group.step, layer === -1 ? undefined : layer, from));
+      const apart = input && (await this.#difference(input));
+      if (apart && apart.worst <= bound && !this.#conventions.has(from))
+        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
+    }
+    return inputs;
+  }
+
+  #layers(): number {
+    return [...this.#pairs.values()].reduce((count, { group }) => Math.max(count, 1 + (group.layer ?? -1)), 0);
   }
 
   async #causes(pair: Pair, step: Step): Promise<Cause[]> {
@@ -300,10 +351,10 @@ class Trace {
       a,
       b,
       first,
-      proof: Math.min(this.#ruler.bound(this.#lastPosition(), [a, b], PROVES), difference.worst / 3),
+      proof: Math.min(this.#ruler.bound(this.#lastPosition, [a, b], PROVES), difference.worst / 3),
       worst: difference.worst,
       heads: this.#heads(layer, a, b),
-      positions: this.#positions(a.tokens),
+      positions: this.#positions(a, b),
       load: (kind, at = layer) => this.#load(kind, at === -1 ? undefined : at, pair.group.step),
       layersOf: (kind) =>
         [...this.#pairs.values()].flatMap(({ group, kind: own }) =>
@@ -320,7 +371,11 @@ class Trace {
     }
     if (pair.kind === 'heads') causes.push(...(await attentionCauses(scene)));
     causes.push(...softcapCause(scene));
-    if (causes.length === 0) for await (const one of valueCauses(scene)) causes.push(one);
+    if (causes.length === 0)
+      for await (const one of valueCauses(scene)) {
+        causes.push(one);
+        if (one.id === 'zeros') break; // A times 0 is no second cause
+      }
     if (causes.length === 0 && this.#clean.has(pair.kind) && isFlat(a, b, difference)) {
       const says =
         'The difference is as large in every token and dimension, as that of rounded weights; earlier layers have none.';
@@ -331,13 +386,10 @@ class Trace {
     return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
-  #positions(tokens: number): readonly number[] {
-    const given = this.#a.positions ?? this.#b.positions;
-    return given && given.length >= tokens ? given : Array.from({ length: tokens }, (_, t) => t);
-  }
-
-  #lastPosition(): number {
-    return (this.#a.positions ?? this.#b.positions ?? this.#a.tokens ?? []).length;
+  #positions(a: Rows, b: Rows): readonly number[] {
+    const [side, { start = 0, tokens }] = this.#a.positions ? [this.#a, a] : [this.#b, b];
+    const given = side.positions?.slice(start, start + tokens);
+    return given?.length === tokens ? given : Array.from({ length: tokens }, (_, t) => t);
   }
 
   /** The heads of a layer: as a dump says, or as the shapes of q and k show. */
@@ -401,27 +453,66 @@ class Trace {
     const flipped = fused?.side === 'a';
     const [fixed, free] = flipped ? ([this.#b, this.#a] as const) : ([this.#a, this.#b] as const);
     const [fixedGroup, freeGroup] = flipped ? [pair.b, pair.a] : [pair.a, pair.b];
-    const other = await this.#own(fixed, fixedGroup);
+    let other = await this.#own(fixed, fixedGroup);
     if (!other) return undefined;
+    const raw = await readGroup(free, freeGroup);
+    if (OF_VOCABULARY.has(kind)) other = columnsTo(other, inOwnOrder(raw, kind)?.width);
     if (kind !== 'embedding') this.#ruler.sees(other);
     const headDim = group.layer === undefined ? undefined : (this.#headDim(group.layer) ?? other.headDim);
     const wanted: Wanted = { kind, other, headDim, fused: fused && (await this.#widths(fused, group, fixed)) };
     if (fused && !wanted.fused) return undefined;
-    const raw = await readGroup(free, freeGroup);
     const name = `${kind}${fused ? '*' : ''}`;
     let layout = this.#layouts.get(name);
     if (!layout) {
       const like = this.#layouts.get(SIBLING[kind] ?? kind)?.arrangement;
       const found = findArrangement(raw, wanted, like);
-      if (!found) return undefined;
+      if (!found) return this.#fitsNot(pair, other, raw);
       layout = { arrangement: found.arrangement, fused: fused !== undefined };
       this.#layouts.set(name, layout);
     }
-    const rows = arranged(raw, layout.arrangement, wanted);
-    if (!rows || rows.width !== other.width) return undefined;
+    const { arrangement } = layout;
+    const rows =
+      arrangement.merge === 'first' && raw.length > 1
+        ? this.#farthest(pair, flipped, raw, wanted, arrangement)
+        : arranged(raw, arrangement, wanted);
+    if (!rows || rows.width !== other.width) return this.#fitsNot(pair, other, raw);
     if (kind !== 'embedding') this.#ruler.sees(rows);
-    const [x, y] = overlap(other, rows, layout.arrangement.offset);
+    // Passes differ in padding, and in whether only the last rows were kept.
+    const [x, y] = aligned(other, rows).shared;
+    if (x.tokens === 0) return undefined;
     return flipped ? [y, x] : [x, y];
+  }
+
+  /** Among ranks that should all have the same, returns the one that is farthest from the other side. */
+  #farthest(
+    pair: Pair,
+    flipped: boolean,
+    raw: Awaited<ReturnType<typeof readGroup>>,
+    wanted: Wanted,
+    how: Arrangement,
+  ): Rows | undefined {
+    const numbers = (flipped ? pair.a : pair.b).ranks.map(([first]) => first!.rank ?? 0);
+    // A rank may have several tensors here, those of a tuple: the first one counts.
+    const ranks = raw.flatMap((one, n) => {
+      const rows = numbers.indexOf(numbers[n]!) === n ? arranged([one], how, wanted) : undefined;
+      if (rows?.width !== wanted.other.width) return [];
+      return [{ number: numbers[n]!, rows, apart: compare(...aligned(wanted.other, rows).shared).worst }];
+    });
+    ranks.sort((x, y) => y.apart - x.apart);
+    const [farthest, nearest] = [ranks[0], ranks.at(-1)];
+    if (!farthest || !nearest) return undefined;
+    const differs = farthest.apart - nearest.apart > this.#ruler.bound(this.#lastPosition);
+    if (differs && !this.#notes.some((note) => note.startsWith('Ranks')))
+      this.#notes.push(
+        `Ranks ${[farthest.number, nearest.number].sort((x, y) => x - y).join(' and ')} of ${flipped ? 'A' : 'B'} differ in ${nameOf(pair)}: rank ${farthest.number} is farther from ${flipped ? 'B' : 'A'}.`,
+      );
+    return farthest.rows;
+  }
+
+  #fitsNot(pair: Pair, { tokens, width }: Rows, raw: Awaited<ReturnType<typeof readGroup>>): undefined {
+    const shapes = raw.map((passes) => passes.map(({ shape }) => `[${shape.join(', ')}]`).join(' and '));
+    const says = `No layout of B, ${shapes.join('; ')}, gives the ${tokens} rows of ${width} values of A.`;
+    if (!pair.fused) this.#misfit ??= { pair, says };
   }
 
   /** The widths of the parts of a fused tensor, as the other side has them. */
@@ -447,6 +538,35 @@ class Trace {
     return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
   }
 }
+
+/** The divergence of a tensor that has another shape in B: all of it differs. */
+function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
+  const apart = { rms: Infinity, worst: Infinity, worstRow: 0, size: 0, absolute: Infinity };
+  const difference = {
+    ...apart,
+    tokens: 1,
+    rows: Float64Array.of(Infinity),
+    notFinite: [undefined, undefined] as const,
+    bothNaN: undefined,
+  };
+  const { kind, group } = pair;
+  const { layer, step: pass } = group;
+  const step: Step = { name: nameOf(pair), kind, layer, pass, difference, bound: 0, state: 'diverges' };
+  return {
+    step,
+    firstToken: 0,
+    wrongTokens: 1,
+    tokens: 1,
+    inputs: [],
+    causes: [{ id: 'shape', says, left: Infinity }],
+  };
+}
+
+/** The steps that read the residual stream between layers, and behind the last one. */
+const STREAM: readonly string[] = [...readersOf('out').slice(0, 4), 'norm'];
+
+/** The steps behind a sum with the stream, from which its scale can be told. */
+const SUMS: readonly string[] = ['+mid', '+mlp_norm', '+gate_up', '+gate', '+up', '+mlp', '+out'];
 
 /** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
 const PROVES = 3;
