@@ -1,0 +1,47 @@
+/** Causes and refusals on small dumps that are made here. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Dump, type RunFacts, traceDumps } from '@ropewalk/trace/internal';
+import { tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
+
+type Made = readonly [name: string, shape: readonly number[], data: Float32Array | Int32Array];
+
+function dumpOf(made: readonly Made[], facts?: RunFacts): Dump {
+  const tensors = made.map(([name, shape, data]) => ({
+    name,
+    shape,
+    dtype: data instanceof Int32Array ? 'i32' : 'f32',
+    read: async () => tensorFrom(data, { shape }),
+  }));
+  return { label: 'made here', tensors, notes: [], facts, close: async () => {} };
+}
+
+const random = randomFrom('causes');
+const noise = (count: number): Float32Array => Float32Array.from({ length: count }, () => random.uniform(-1, 1));
+const [tokens, heads, headDim] = [24, 8, 16];
+const shape = [tokens, heads, headDim];
+const positions = Int32Array.from({ length: tokens }, (_, n) => n);
+const q = noise(tokens * heads * headDim);
+
+/** Rotates q in halves, times a factor. */
+function rotated(positionOf: (token: number) => number, factor = 1): Float32Array {
+  const half = headDim / 2;
+  return q.map((_, n) => {
+    const [at, pair] = [n % headDim, n % half];
+    const angle = positionOf(Math.floor(n / heads / headDim)) * 10000 ** (-pair / half);
+    const other = at < half ? -q[n + half]! : q[n - half]!;
+    return factor * (q[n]! * Math.cos(angle) + other * Math.sin(angle));
+  });
+}
+
+test('RoPE with a magnitude is taken back where only q after it is in the dumps', async () => {
+  const rope = { headDim, rotaryDim: headDim, base: 10000, pairing: 'half', attentionFactor: 1.2 } as const;
+  const facts = { layers: [{ numHeads: heads, numKvHeads: heads, headDim, rope }] };
+  const of = (further: number): Made[] => [
+    ['positions', [tokens], positions],
+    ['layers.0.q_rope', shape, rotated((t) => t + further, 1.2)],
+  ];
+  const { divergence } = await traceDumps(dumpOf(of(0), facts), dumpOf(of(1)));
+  assert.match(divergence!.causes[0]!.says, /Counts positions from 1/);
+});
