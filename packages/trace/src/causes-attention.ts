@@ -177,19 +177,28 @@ function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: s
   );
 }
 
-/** Logits that are capped on one side only. */
-export function softcapCause({ kind, a, b, proof }: Scene): Cause[] {
+/** Logits that are capped on one side only. The cap is sought on some rows, and must then hold in all. */
+export function softcapCause(scene: Scene): Cause[] {
+  const { kind, a, b, proof } = scene;
   if (kind !== 'logits') return [];
+  const tokens = Math.min(a.tokens, Math.max(1, Math.min(8, Math.floor(2 ** 18 / a.width))));
+  const from = Math.min(scene.first, a.tokens - tokens) * a.width;
   const some = (rows: Rows): Rows => ({
     ...rows,
-    tokens: Math.min(rows.tokens, 8),
-    data: rows.data.subarray(0, Math.min(rows.tokens, 8) * rows.width),
+    tokens,
+    data: rows.data.subarray(from, from + tokens * rows.width),
   });
-  const [x, y] = [some(a), some(b)];
-  const left = (cap: number): number =>
-    compare(y, { ...x, data: x.data.map((one) => cap * Math.tanh(one / cap)) }).worst;
-  const cap = bestOf(left, 1, 1000);
-  const rest = left(cap);
-  const says = `B's logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of A's.`;
-  return rest <= proof ? [{ id: 'softcap', says, left: rest }] : [];
+  for (const [open, capped, names] of [
+    [a, b, ['B', 'A']],
+    [b, a, ['A', 'B']],
+  ] as const) {
+    const left = (cap: number, x: Rows, y: Rows): number =>
+      compare(y, { ...x, data: x.data.map((one) => cap * Math.tanh(one / cap)) }).worst;
+    const [x, y] = [some(open), some(capped)];
+    const cap = bestOf((one) => left(one, x, y), 1, 1000);
+    const rest = left(cap, x, y) <= proof ? left(cap, open, capped) : Number.POSITIVE_INFINITY;
+    const says = `${names[0]}'s logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of ${names[1]}'s.`;
+    if (rest <= proof) return [{ id: 'softcap', says, left: rest }];
+  }
+  return [];
 }

@@ -45,3 +45,17 @@ test('RoPE with a magnitude is taken back where only q after it is in the dumps'
   const { divergence } = await traceDumps(dumpOf(of(0), facts), dumpOf(of(1)));
   assert.match(divergence!.causes[0]!.says, /Counts positions from 1/);
 });
+
+test('logits are capped only if all rows are, on either side', async () => {
+  const width = 40;
+  const logits = noise(tokens * width).map((x) => 30 * x);
+  const capped = logits.map((x) => 20 * Math.tanh(x / 20));
+  const traced = async (a: Float32Array, b: Float32Array): Promise<string> => {
+    const [ofA, ofB] = [a, b].map((data) => dumpOf([['logits', [tokens, width], data]]));
+    return (await traceDumps(ofA!, ofB!)).divergence!.causes.map(({ says }) => says).join();
+  };
+  assert.match(await traced(logits, capped), /B's logits are capped at 20/);
+  assert.match(await traced(capped, logits), /A's logits are capped at 20/);
+  const late = logits.map((x, n) => (n < 10 * width ? x : x + 9 * Math.sin(n * n) * (n % 3)));
+  assert.equal(await traced(logits, late), '');
+});
