@@ -133,7 +133,7 @@ async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Prom
   const parts: number[] = [];
   for (const one of sized) {
     if (one.shape.filter((dim) => dim !== 1).length > 1) return undefined; // axes, or a batch
-    parts.push(...readIntegers(await one.read(), one.name));
+    for (const value of readIntegers(await one.read(), one.name)) parts.push(value);
   }
   return parts.length > 0 ? parts : undefined;
 }

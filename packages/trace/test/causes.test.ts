@@ -59,3 +59,16 @@ test('logits are capped only if all rows are, on either side', async () => {
   const late = logits.map((x, n) => (n < 10 * width ? x : x + 9 * Math.sin(n * n) * (n % 3)));
   assert.equal(await traced(logits, late), '');
 });
+
+test('more tokens and more logits than a call takes arguments', async () => {
+  const [count, width] = [200_000, 150_000];
+  const logits = noise(4 * width);
+  const of = (data: Float32Array): Dump =>
+    dumpOf([
+      ['tokens', [count], new Int32Array(count)],
+      ['logits', [4, width], data],
+    ]);
+  const gained = logits.map((x, n) => x * (1 + 0.5 * Math.sin(n % width)));
+  const { divergence } = await traceDumps(of(logits), of(gained));
+  assert.match(divergence!.causes[0]!.says, /times a factor of its own \(0\.5 to 1\.5\)/);
+});
