@@ -38,17 +38,21 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
   // Where the first side does not rotate as the record says, the second one may.
   const isRight = before.a && judged(heads(before.a), yA, positions, spec);
   const x = before.b && (!before.a || isRight) ? heads(before.b) : unrotated(yA, positions, spec);
+  const [count, all] = [Math.min(MOST_HEADS, scene.a.width / headDim), scene.a.width / headDim];
+  const looked =
+    count < all || tokens.length < scene.a.tokens
+      ? ` Looked at: ${count} of ${all} heads, ${tokens.length} of ${scene.a.tokens} tokens.`
+      : '';
   const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
   const says = sentencesOf(diagnosis);
   if (isRight === false && before.b && judged(heads(before.b), yB, positions, spec)) {
     const other = diagnose({ x: heads(before.a!), y: yA, positions, layout: 'bsnh' }, { spec });
     return sentencesOf(other).map((words) => ({
       id: idOf(other),
-      says: `B rotates as the model's files say; A does not. ${words}`,
-      left: 0,
+      says: `B rotates as the model's files say; A does not. ${words}${looked}`,
     }));
   }
-  return says.map((words) => ({ id: idOf(diagnosis), says: words, left: 0 }));
+  return says.map((words) => ({ id: idOf(diagnosis), says: words + looked }));
 }
 
 /** Picks tokens: the first ones, those around the first wrong one, and the last ones. */

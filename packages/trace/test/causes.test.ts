@@ -72,3 +72,14 @@ test('more tokens and more logits than a call takes arguments', async () => {
   const { divergence } = await traceDumps(of(logits), of(gained));
   assert.match(divergence!.causes[0]!.says, /times a factor of its own \(0\.5 to 1\.5\)/);
 });
+
+test('a cause of RoPE says which heads and tokens it was found in', async () => {
+  const later = rotated((t) => t + 1).map((x, n) => (n % (heads * headDim) < 4 * headDim ? x : 0));
+  const of = (data: Float32Array): Dump =>
+    dumpOf([
+      ['layers.0.q', shape, q],
+      ['layers.0.q_rope', shape, data],
+    ]);
+  const { divergence } = await traceDumps(of(rotated((t) => t)), of(later));
+  assert.match(divergence!.causes[0]!.says, /Counts positions from 1.*Looked at: 4 of 8 heads, 24 of 24 tokens\./);
+});
