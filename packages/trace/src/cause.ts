@@ -10,7 +10,7 @@ export interface Cause {
   /** A full sentence. */
   readonly says: string;
   /** The largest difference of a row that this cause leaves; undefined where the cause was found in some rows only. */
-  readonly left?: number;
+  readonly left?: number | undefined;
 }
 
 /** A step that has left the ruler, with what causes are found by. */
