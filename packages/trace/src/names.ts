@@ -89,6 +89,8 @@ const OUTSIDE: readonly (readonly [RegExp, Kind])[] = [
   [/(?:^|[._])(?:norm|ln_f|final_layernorm|final_layer_norm|result_norm)$/, 'norm'],
 ];
 
+/** Parts of a model whose layers are not the decoder's, and single experts, which all have the same names. */
+const ELSEWHERE = /(?:^|[._])(?:vision\w*|visual|encoder|experts)[._]/;
 const LAYER = /(?:^|[._])(?:layers?|h|blocks?|blk)[._]?(\d{1,5})(?:[._](.*))?$/;
 
 /**
@@ -103,6 +105,7 @@ export function placeOf(name: string): Place | undefined {
     .toLowerCase()
     .replace(/\s*\(.*\)$/, '')
     .replaceAll('/', '.');
+  if (ELSEWHERE.test(text)) return undefined;
   const ggml = /^([a-z_]+)-(\d{1,5})$/.exec(text);
   if (ggml) return inLayer(ggml[1]!, Number(ggml[2]));
   const [, module, last] = /^(.*?)(?:\.outputs?)?(?:\.(\d))?$/.exec(text)!;

@@ -19,7 +19,7 @@ import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
-import { countSteps, type Group, inOrder, type Rows, type Side, sideOf } from './side.js';
+import { countSteps, type Group, inOrder, isFloat, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
 export interface Step {
@@ -161,7 +161,7 @@ class Trace {
   /** Finds tensors whose names no rule knows: those that have the values of one without a partner. */
   async #matchByValues(): Promise<void> {
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
-    const floats = this.#b.unnamed.filter(({ dtype, shape }) => /^(?:f|bf)/.test(dtype) && !shape.includes(0));
+    const floats = this.#b.unnamed.filter((one) => isFloat(one) && !one.shape.includes(0));
     const lost: Group[] = [
       ...[...this.#b.groups.values()].filter(({ key }) => !used.has(key)),
       ...floats.map((one) => ({ kind: 'out' as const, layer: undefined, step: 0, key: one.name, ranks: [[one]] })),
@@ -443,8 +443,8 @@ class Trace {
       if (how !== '') words.set(how, [...(words.get(how) ?? []), name.replace('*', '')]);
     }
     const layouts = [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
-    const some = this.#byValues.slice(0, 3).join(', ');
-    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
+    const some = `${this.#byValues.slice(0, 3).join(', ')}${this.#byValues.length > 3 ? ', …' : ''}`;
+    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}`, ...layouts];
   }
 }
 

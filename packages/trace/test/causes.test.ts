@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { type Dump, type RunFacts, traceDumps } from '@ropewalk/trace/internal';
 import { tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
+import { placeOf } from '../src/names.js';
 
 type Made = readonly [name: string, shape: readonly number[], data: Float32Array | Int32Array];
 
@@ -82,4 +83,28 @@ test('a cause of RoPE says which heads and tokens it was found in', async () => 
     ]);
   const { divergence } = await traceDumps(of(rotated((t) => t)), of(later));
   assert.match(divergence!.causes[0]!.says, /Counts positions from 1.*Looked at: 4 of 8 heads, 24 of 24 tokens\./);
+});
+
+test('tensors of a type that cannot be read are left out with a note', async () => {
+  const data = noise(64);
+  const [a, b] = [dumpOf([['layers.0.out', [8, 8], data]]), dumpOf([['layers.0.out', [8, 8], data]])];
+  const read = async (): Promise<never> => assert.fail('it is read');
+  const strange = ['layers.0.mid', 'some.cache'].map((name) => ({ name, shape: [8, 8], dtype: 'f8_e8m0', read }));
+  const report = await traceDumps(a, { ...b, tensors: [...b.tensors, ...strange] });
+  assert.equal(report.divergence, undefined);
+  assert.match(
+    report.notes.join(),
+    /2 tensors of made here have a type that cannot be read, such as layers.0.mid \(f8_e8m0\)/,
+  );
+});
+
+test('layers of an image encoder and single experts are no layers of the decoder', () => {
+  for (const name of [
+    'model.vision_tower.layers.0.self_attn.q_proj',
+    'visual.blocks.0.attn.qkv',
+    'vision_tower.encoder.layers.0.mlp',
+    'model.layers.0.mlp.experts.3.gate_proj',
+  ])
+    assert.equal(placeOf(name), undefined, name);
+  assert.deepEqual(placeOf('model.language_model.layers.0.self_attn.q_proj'), { kind: 'q', layer: 0 });
 });
