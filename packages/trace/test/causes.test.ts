@@ -1,7 +1,7 @@
 /** Causes and refusals on small dumps that are made here. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Dump, type RunFacts, traceDumps } from '@ropewalk/trace/internal';
+import { type Dump, type RunFacts, traceDumps, traceLines } from '@ropewalk/trace/internal';
 import { tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { placeOf } from '../src/names.js';
@@ -106,5 +106,13 @@ test('layers of an image encoder and single experts are no layers of the decoder
     'model.layers.0.mlp.experts.3.gate_proj',
   ])
     assert.equal(placeOf(name), undefined, name);
+  assert.deepEqual(placeOf('layers.2.per_layer'), { kind: 'per_layer', layer: 2 });
   assert.deepEqual(placeOf('model.language_model.layers.0.self_attn.q_proj'), { kind: 'q', layer: 0 });
+});
+
+test('of many notes the last ones are shown, with the count of the others', async () => {
+  const one = dumpOf([['layers.0.q', shape, q]]);
+  const lines = traceLines(await traceDumps({ ...one, notes: ['1', '2', '3', '4', '5', '6'] }, one));
+  const notes = lines.filter((line) => line.startsWith('note'));
+  assert.deepEqual(notes, ['note  2 more notes: --json has them.', 'note  3', 'note  4', 'note  5', 'note  6']);
 });
