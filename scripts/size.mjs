@@ -23,7 +23,7 @@ const BUDGETS = {
   oracle: 8_700,
   probe: 2_250,
   ropewalk: 14_800,
-  trace: 3_220,
+  trace: 3_180,
 };
 
 let above = 0;

@@ -9,8 +9,8 @@ export interface Cause {
   readonly id: string;
   /** A full sentence. */
   readonly says: string;
-  /** The largest difference of a row that this cause leaves. */
-  readonly left: number;
+  /** The largest difference of a row that this cause leaves; undefined where the cause was found in some rows only. */
+  readonly left?: number | undefined;
 }
 
 /** A step that has left the ruler, with what causes are found by. */

@@ -31,6 +31,8 @@ interface Inputs {
 /** More tokens than these are not computed again: the work grows with their square. */
 const MOST_TOKENS = 384;
 const MOST_HEADS = 8;
+/** A scale or a cap is sought in so many rows, with about 50 tries. */
+const SEARCH_ROWS = 64;
 
 export async function attentionCauses(scene: Scene): Promise<Cause[]> {
   const [q, k, v] = [await scene.load('q_rope'), await scene.load('k_rope'), await scene.load('v')];
@@ -48,27 +50,24 @@ export async function attentionCauses(scene: Scene): Promise<Cause[]> {
   const [ofA, ofB] = [sideOf('a'), sideOf('b')];
   if (!ofA || !ofB) return [];
   const usual: Way = { scale: 1 / Math.sqrt(headDim), mapping: 'grouped', causal: 'causal' };
-  const left = (inputs: Inputs, heads: Rows, way: Way): number => apart(scene, inputs, heads, way);
+  const left = (inputs: Inputs, heads: Rows, way: Way): number => apart(inputs, heads, way, MOST_TOKENS, MOST_HEADS);
   const fitted = (inputs: Inputs, heads: Rows, base: Way): Way | undefined => {
     for (const way of waysBeside(base, scene, headDim)) if (left(inputs, heads, way) <= scene.proof) return way;
-    const scale = bestOf((x) => left(inputs, heads, { ...base, scale: x }), base.scale / 30, base.scale * 30);
+    const sought = (way: Way): number => apart(inputs, heads, way, SEARCH_ROWS, MOST_HEADS);
+    const scale = bestOf((x) => sought({ ...base, scale: x }), base.scale / 30, base.scale * 30);
     if (left(inputs, heads, { ...base, scale }) <= scene.proof) return { ...base, scale };
-    const softcap = bestOf((x) => left(inputs, heads, { ...base, softcap: x }), 0.5, 500);
+    const softcap = bestOf((x) => sought({ ...base, softcap: x }), 0.5, 500);
     return left(inputs, heads, { ...base, softcap }) <= scene.proof ? { ...base, softcap } : undefined;
   };
   const wayA = fitted(ofA, scene.a, usual);
   const wayB = wayA && fitted(ofB, scene.b, wayA);
   if (!wayA || !wayB) return [];
   const says = differenceWords(wayA, wayB, headDim);
-  return says.length > 0
-    ? [
-        {
-          id: says[0]![0],
-          says: `Attention: ${says.map(([, words]) => words).join(' ')}`,
-          left: left(ofB, scene.b, wayB),
-        },
-      ]
-    : [];
+  const rest = apart(ofB, scene.b, wayB, MOST_TOKENS, Number.POSITIVE_INFINITY);
+  if (says.length === 0 || rest > scene.proof) return [];
+  const words = says.map(([, sentence]) => sentence).join(' ');
+  const looked = scene.a.tokens > MOST_TOKENS ? ` Looked at: the first ${MOST_TOKENS} tokens.` : '';
+  return [{ id: says[0]![0], says: `Attention: ${words}${looked}`, left: looked ? undefined : rest }];
 }
 
 /** The ways that differ from one in one thing. */
@@ -109,22 +108,23 @@ function bestOf(of: (x: number) => number, low: number, high: number): number {
 }
 
 /** Attends with some heads, and returns the largest difference of a row from the heads that a side has. */
-function apart({ a }: Scene, { q, k, v, headDim }: Inputs, heads: Rows, way: Way): number {
+function apart({ q, k, v, headDim }: Inputs, heads: Rows, way: Way, mostRows: number, mostHeads: number): number {
   const [numHeads, numKvHeads] = [q.width / headDim, k.width / headDim];
   const valueDim = v.width / numKvHeads;
   const group = numHeads / numKvHeads;
-  const step = Math.max(1, Math.floor(numHeads / MOST_HEADS));
-  const tokens = Math.min(a.tokens, MOST_TOKENS);
+  const step = Math.max(1, Math.floor(numHeads / mostHeads));
+  const seen = Math.min(heads.tokens, MOST_TOKENS);
+  const tokens = Math.min(seen, mostRows);
   const picked = Array.from({ length: numHeads }, (_, h) => h).filter((h) => h % step === 0);
   const shape = { tokens, width: picked.length * valueDim, headDim: valueDim };
   const [made, given] = [new Float32Array(tokens * shape.width), new Float32Array(tokens * shape.width)];
-  const scores = new Float64Array(tokens);
+  const scores = new Float64Array(seen);
   for (const [n, h] of picked.entries()) {
     const kv = way.mapping === 'grouped' ? Math.floor(h / group) : h % numKvHeads;
     for (let t = 0; t < tokens; t++) {
       const to = t * shape.width + n * valueDim;
       const from = Math.max(way.skipped ?? 0, way.window ? t - way.window + 1 : 0, way.chunk ? t - (t % way.chunk) : 0);
-      const end = way.causal === 'both ways' ? tokens : way.causal === 'causal' ? t + 1 : t;
+      const end = way.causal === 'both ways' ? seen : way.causal === 'causal' ? t + 1 : t;
       let most = Number.NEGATIVE_INFINITY;
       for (let s = from; s < end; s++) {
         let dot = 0;
@@ -163,7 +163,7 @@ function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: s
   const scaled = ({ scale }: Way): string =>
     `${Math.abs(scale * Math.sqrt(headDim) - 1) < 1e-6 ? '1/√head_dim = ' : ''}${number(scale, 4)}`;
   const capped = ({ softcap }: Way): string => (softcap ? `capped at ${number(softcap)}` : 'not capped');
-  const first = ({ skipped }: Way): string => (skipped ? `not the first ${skipped}` : 'the first one too');
+  const first = ({ skipped }: Way): string => (skipped ? `tokens from ${skipped} on` : 'the first token too');
   const told: readonly (readonly [string, string, (way: Way) => string])[] = [
     ['window', 'tokens see', seen],
     ['mask', 'tokens see', (way) => CAUSAL[way.causal]],
@@ -177,19 +177,28 @@ function differenceWords(a: Way, b: Way, headDim: number): [id: string, words: s
   );
 }
 
-/** Logits that are capped on one side only. */
-export function softcapCause({ kind, a, b, proof }: Scene): Cause[] {
+/** Logits that are capped on one side only. The cap is sought on some rows, and must then hold in all. */
+export function softcapCause(scene: Scene): Cause[] {
+  const { kind, a, b, proof } = scene;
   if (kind !== 'logits') return [];
+  const tokens = Math.min(a.tokens, Math.max(1, Math.min(8, Math.floor(2 ** 18 / a.width))));
+  const from = Math.min(scene.first, a.tokens - tokens) * a.width;
   const some = (rows: Rows): Rows => ({
     ...rows,
-    tokens: Math.min(rows.tokens, 8),
-    data: rows.data.subarray(0, Math.min(rows.tokens, 8) * rows.width),
+    tokens,
+    data: rows.data.subarray(from, from + tokens * rows.width),
   });
-  const [x, y] = [some(a), some(b)];
-  const left = (cap: number): number =>
-    compare(y, { ...x, data: x.data.map((one) => cap * Math.tanh(one / cap)) }).worst;
-  const cap = bestOf(left, 1, 1000);
-  const rest = left(cap);
-  const says = `B's logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of A's.`;
-  return rest <= proof ? [{ id: 'softcap', says, left: rest }] : [];
+  for (const [open, capped, names] of [
+    [a, b, ['B', 'A']],
+    [b, a, ['A', 'B']],
+  ] as const) {
+    const left = (cap: number, x: Rows, y: Rows): number =>
+      compare(y, { ...x, data: x.data.map((one) => cap * Math.tanh(one / cap)) }).worst;
+    const [x, y] = [some(open), some(capped)];
+    const cap = bestOf((one) => left(one, x, y), 1, 1000);
+    const rest = left(cap, x, y) <= proof ? left(cap, open, capped) : Number.POSITIVE_INFINITY;
+    const says = `${names[0]}'s logits are capped at ${number(cap)}: they are ${number(cap)}·tanh(logit / ${number(cap)}) of ${names[1]}'s.`;
+    if (rest <= proof) return [{ id: 'softcap', says, left: rest }];
+  }
+  return [];
 }

@@ -35,20 +35,24 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
   const ownRope = before.a && rotationOf(heads(before.a), yA, positions);
   const spec = scene.heads?.rope ?? ownRope;
   if (!spec || spec.headDim !== headDim || spec.axes) return [];
-  // The first side must rotate as the record says; else its own rotation is the expectation.
+  // Where the first side does not rotate as the record says, the second one may.
   const isRight = before.a && judged(heads(before.a), yA, positions, spec);
   const x = before.b && (!before.a || isRight) ? heads(before.b) : unrotated(yA, positions, spec);
+  const [count, all] = [Math.min(MOST_HEADS, scene.a.width / headDim), scene.a.width / headDim];
+  const looked =
+    count < all || tokens.length < scene.a.tokens
+      ? ` Looked at: ${count} of ${all} heads, ${tokens.length} of ${scene.a.tokens} tokens.`
+      : '';
   const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
   const says = sentencesOf(diagnosis);
   if (isRight === false && before.b && judged(heads(before.b), yB, positions, spec)) {
     const other = diagnose({ x: heads(before.a!), y: yA, positions, layout: 'bsnh' }, { spec });
     return sentencesOf(other).map((words) => ({
       id: idOf(other),
-      says: `B rotates as the model's files say; A does not. ${words}`,
-      left: 0,
+      says: `B rotates as the model's files say; A does not. ${words}${looked}`,
     }));
   }
-  return says.map((words) => ({ id: idOf(diagnosis), says: words, left: 0 }));
+  return says.map((words) => ({ id: idOf(diagnosis), says: words + looked }));
 }
 
 /** Picks tokens: the first ones, those around the first wrong one, and the last ones. */
@@ -81,9 +85,19 @@ function rotationOf(x: Tensor, y: Tensor, positions: readonly number[]): RopeSpe
 }
 
 function unrotated(y: Tensor<'f32'>, positions: readonly number[], spec: RopeSpec): Tensor<'f32'> {
-  const x = zeros('f32', y.shape);
-  runReference(bindRope(planRope({ ...spec, positions, direction: 'backward', tableDtype: 'f64' }), y, x));
-  return x;
+  const turned = (given: Tensor<'f32'>, direction: 'forward' | 'backward'): Tensor<'f32'> => {
+    const made = zeros('f32', y.shape);
+    runReference(bindRope(planRope({ ...spec, positions, direction, tableDtype: 'f64' }), given, made));
+    return made;
+  };
+  // Both directions multiply by the magnitude: there and back, ones become its square where RoPE rotates.
+  const ones: Tensor<'f32'> = tensorFrom(new Float32Array(y.size).fill(1), { shape: y.shape });
+  const squares = turned(turned(ones, 'forward'), 'backward').read() as Float32Array;
+  const back = turned(y, 'backward').read() as Float32Array;
+  return tensorFrom(
+    back.map((value, n) => value / squares[n]!),
+    { shape: y.shape },
+  );
 }
 
 const idOf = ({ verdict, named }: Diagnosis): string =>

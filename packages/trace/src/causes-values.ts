@@ -29,6 +29,12 @@ function factorWords(scene: Scene, factor: number): string {
   return number(factor, 4);
 }
 
+/** Formats the least and the largest. A call does not take as many arguments as a vocabulary has tokens. */
+function range(values: Float64Array): string {
+  const sorted = values.toSorted();
+  return `${number(sorted[0]!)} to ${number(sorted.at(-1)!)}`;
+}
+
 /** Each try gives the sentence and the values that B then has. A general one is behind the special ones. */
 export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
   const { a, b, kind, layer } = scene;
@@ -87,7 +93,7 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
     made(b, (at, _t, c) => columns[c]! * a.data[at]!),
   );
   if (gains && !bias) {
-    const says = `B is A with each dimension times a factor of its own (${number(Math.min(...columns))} to ${number(Math.max(...columns))}), the same for all tokens: the weight of a norm is missing, doubled or another one.`;
+    const says = `B is A with each dimension times a factor of its own (${range(columns)}), the same for all tokens: the weight of a norm is missing, doubled or another one.`;
     yield { ...gains, says };
   }
   const factors = factorOf(a.data, b.data, (at) => Math.floor(at / width), tokens);
@@ -97,7 +103,7 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
     made(b, (at, t) => factors[t]! * a.data[at]!),
   );
   if (each) {
-    const says = `B is A with each token times a factor of its own (${number(Math.min(...factors))} to ${number(Math.max(...factors))}): a norm is missing, doubled, or has another epsilon.`;
+    const says = `B is A with each token times a factor of its own (${range(factors)}): a norm is missing, doubled, or has another epsilon.`;
     yield { ...each, says };
   }
   const headDim = scene.heads?.headDim;

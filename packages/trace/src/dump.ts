@@ -12,8 +12,6 @@ export interface DumpTensor {
   /** The forward pass that it is from, counted from 0. */
   readonly step?: number;
   readonly rank?: number;
-  /** Whether the dump holds only some of its values. The others read as NaN. */
-  readonly partial?: true;
   readonly read: () => Promise<Tensor>;
 }
 

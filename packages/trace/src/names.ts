@@ -27,6 +27,7 @@ const MADE = {
   act: 'mlp +out',
   mlp: 'mlp_post +out',
   mlp_post: '+out',
+  per_layer: '+out',
   out: 'attn_norm qkv q +mid +out',
   norm: 'head logits',
   head: 'logits',
@@ -67,6 +68,7 @@ const IN_LAYER: readonly (readonly [RegExp, Kind])[] = [
   [/^(?:attn_post|post_self_attn_layernorm|attn_post_norm)$/, 'attn_post'],
   [/^(?:post_feedforward_layernorm|ffn_post_norm|mlp_post|post_mlp_layernorm)$/, 'mlp_post'],
   [/^(?:self_attn|self_attention|attention|attn|attn_out)$/, 'attn'],
+  [/^per_layer$/, 'per_layer'],
   [/^(?:ffn_inp|mid)$/, 'mid'],
   [/(?:gate_up_proj|gate_up)$/, 'gate_up'],
   [/(?:gate_proj|w1|ffn_gate|^gate)$/, 'gate'],
@@ -89,6 +91,8 @@ const OUTSIDE: readonly (readonly [RegExp, Kind])[] = [
   [/(?:^|[._])(?:norm|ln_f|final_layernorm|final_layer_norm|result_norm)$/, 'norm'],
 ];
 
+/** Parts of a model whose layers are not the decoder's, and single experts, which all have the same names. */
+const ELSEWHERE = /(?:^|[._])(?:vision\w*|visual|encoder|experts)[._]/;
 const LAYER = /(?:^|[._])(?:layers?|h|blocks?|blk)[._]?(\d{1,5})(?:[._](.*))?$/;
 
 /**
@@ -103,6 +107,7 @@ export function placeOf(name: string): Place | undefined {
     .toLowerCase()
     .replace(/\s*\(.*\)$/, '')
     .replaceAll('/', '.');
+  if (ELSEWHERE.test(text)) return undefined;
   const ggml = /^([a-z_]+)-(\d{1,5})$/.exec(text);
   if (ggml) return inLayer(ggml[1]!, Number(ggml[2]));
   const [, module, last] = /^(.*?)(?:\.outputs?)?(?:\.(\d))?$/.exec(text)!;

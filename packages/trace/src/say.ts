@@ -5,8 +5,9 @@ import type { Divergence, Step, TraceReport } from './trace.js';
 
 const MOST_LAYERS = 10;
 const COLUMNS = 56;
+const MOST_NOTES = 4;
 
-/** Says a report in sentences, of at most 25 lines with the picture. */
+/** Says a report in sentences, of about 25 lines with the picture. */
 export function traceLines(report: TraceReport): string[] {
   const { a, b, steps, divergence, matched, unmatched, notes, ruler } = report;
   const lines = [
@@ -20,10 +21,15 @@ export function traceLines(report: TraceReport): string[] {
   ] as const)
     if (names.length > 0)
       lines.push(`only in ${side}  ${names.length}: ${names.slice(0, 4).join(', ')}${names.length > 4 ? ', …' : ''}`);
+  // Conventions come last, and matter most.
+  const told =
+    notes.length > MOST_NOTES
+      ? [`${notes.length - MOST_NOTES} more notes: --json has them.`, ...notes.slice(-MOST_NOTES)]
+      : notes;
   const noise = ruler.adopted
     ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}, alike in all tokens and dimensions: noise${ruler.adopted.rms > 1e-4 ? ', as weights in fewer bits make it' : ''}`
     : `${percent(ruler.measured)} of a row at most lately; the coarsest values are ${ruler.dtype}`;
-  lines.push(`noise  ${noise}`, ...notes.slice(0, 4).map((note) => `note  ${note}`), '');
+  lines.push(`noise  ${noise}`, ...told.map((note) => `note  ${note}`), '');
   if (!divergence) {
     const last = steps.at(-1)!;
     lines.push(

@@ -1,4 +1,5 @@
 /** One dump, sorted by the places of its tensors; its values are loaded as rows, a row for each token. @module */
+import { DTYPES, type Dtype } from 'ropewalk';
 import { hostOf } from 'ropewalk/backend';
 import { readIntegers } from 'ropewalk/internal';
 import type { Dump, DumpTensor, LayerFacts } from './dump.js';
@@ -78,7 +79,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
     let place = placeOf(tensor.name);
     if (hasPost && place && /post_attention_layernorm/.test(tensor.name)) place = { ...place, kind: 'attn_post' };
     const { item = 0, kind } = place ?? {};
-    if (!place || !/^(?:f|bf)/.test(tensor.dtype) || tensor.shape.includes(0) || (item > 0 && kind !== 'out')) {
+    if (!place || !isFloat(tensor) || tensor.shape.includes(0) || (item > 0 && kind !== 'out')) {
       unnamed.push(tensor);
       continue;
     }
@@ -124,7 +125,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
   }
   const [tokens, positions] = [await integersOf(dump, 'tokens'), await integersOf(dump, 'positions')];
   return {
-    dump,
+    dump: withNote(dump),
     groups,
     unnamed,
     tokens,
@@ -133,6 +134,17 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
       wide.get(`${rank}.${step}`) ?? wide.get(`0.${step}`) ?? (dump.tensors.length > 0 ? tokens?.length : undefined),
     facts: (layer) => dump.facts?.layers[layer],
   };
+}
+
+/** Tells whether a tensor has floats that can be read: there are types of 8 bits and fewer that cannot. */
+export const isFloat = ({ dtype }: DumpTensor): boolean => /^b?f/.test(dtype) && DTYPES.includes(dtype as Dtype);
+
+function withNote(dump: Dump): Dump {
+  const strange = dump.tensors.filter((one) => /^b?f\d/.test(one.dtype) && !isFloat(one));
+  if (strange.length === 0) return dump;
+  const [{ name, dtype }] = strange as [DumpTensor];
+  const note = `${strange.length} tensors of ${dump.label} have a type that cannot be read, such as ${name} (${dtype}).`;
+  return { ...dump, notes: [...dump.notes, note] };
 }
 
 const sameCall = (a: DumpTensor, b: DumpTensor): boolean =>
@@ -176,7 +188,7 @@ async function integersOfRank(
   const parts: number[] = [];
   for (const one of sized) {
     if (one.shape.filter((dim) => dim !== 1).length > 1) return undefined; // axes, or a batch
-    parts.push(...readIntegers(await one.read(), one.name));
+    for (const value of readIntegers(await one.read(), one.name)) parts.push(value);
   }
   return parts.length > 0 ? parts : undefined;
 }

@@ -20,7 +20,7 @@ import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
-import { areCutOtherwise, type Group, inOrder, OF_VOCABULARY, type Rows, type Side, sideOf } from './side.js';
+import { areCutOtherwise, type Group, inOrder, isFloat, OF_VOCABULARY, type Rows, type Side, sideOf } from './side.js';
 
 /** A tensor of both sides. */
 export interface Step {
@@ -82,13 +82,6 @@ const PARTS: readonly (readonly [whole: Kind, parts: readonly Kind[]])[] = [
  * @throws {RopewalkError} FORMAT when no tensor of one is found in the other
  */
 export async function traceDumps(a: Dump, b: Dump, progress: (done: number) => void = () => {}): Promise<TraceReport> {
-  for (const { label, tensors } of [a, b])
-    if (tensors.some(({ partial }) => partial))
-      fail(
-        'UNSUPPORTED',
-        label,
-        'it has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.',
-      );
   const joined = areCutOtherwise(a, b);
   const trace = new Trace(await sideOf(a, joined), await sideOf(b, joined));
   return trace.run(progress);
@@ -180,7 +173,7 @@ class Trace {
   /** Finds tensors whose names no rule knows: those that have the values of one without a partner. */
   async #matchByValues(): Promise<void> {
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
-    const floats = this.#b.unnamed.filter(({ dtype, shape }) => /^(?:f|bf)/.test(dtype) && !shape.includes(0));
+    const floats = this.#b.unnamed.filter((one) => isFloat(one) && !one.shape.includes(0));
     const lost: Group[] = [
       ...[...this.#b.groups.values()].filter(({ key }) => !used.has(key)),
       ...floats.map((one) => ({ kind: 'out' as const, layer: undefined, step: 0, key: one.name, ranks: [[one]] })),
@@ -534,8 +527,8 @@ class Trace {
       if (how !== '') words.set(how, [...(words.get(how) ?? []), name.replace('*', '')]);
     }
     const layouts = [...words].map(([how, kinds]) => `${kinds.join(', ')}: ${how}`);
-    const some = this.#byValues.slice(0, 3).join(', ');
-    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}, …`, ...layouts];
+    const some = `${this.#byValues.slice(0, 3).join(', ')}${this.#byValues.length > 3 ? ', …' : ''}`;
+    return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}`, ...layouts];
   }
 }
 

@@ -34,6 +34,18 @@ test('refuses a folder without tensors, and a file that is cut', async () => {
   await assert.rejects(openDump(folder), { code: 'FORMAT' });
 });
 
+test('refuses the text of the eval callback of llama.cpp with the hook to take, and other texts', async () => {
+  const path = join(mkdtempSync(join(tmpdir(), 'dump-')), 'log.txt');
+  const head = 'common_debug_cb_eval:   Qcur-0 = (f32)  ROPE(Qcur-0{32, 6, 22, 1}, }) = {32, 6, 22, 1}';
+  for (const [text, code, message] of [
+    [`llama_context: n_ctx = 64\n${head}\n`, 'UNSUPPORTED', /Write whole ones: ropewalk harness trace-llama-cpp/],
+    ['ggml_debug: x'.repeat(100_000), 'FORMAT', /it is no dump that can be read/],
+  ] as const) {
+    writeFileSync(path, text);
+    await assert.rejects(openDump(path), { code, message });
+  }
+});
+
 test('reads what the names of files tell: SGLang, msProbe, steps and ranks', () => {
   const sglang = 'step=2___rank=1___dump_index=7___name=non_intrusive__';
   const module = 'Module.model.layers.0.self_attn.q_proj.Linear.forward.0';

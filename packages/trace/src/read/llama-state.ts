@@ -57,6 +57,9 @@ const OLDEST = { context: 8, sequence: 2 } as const;
 /** The bytes that are read at once. */
 const WINDOW = 2 ** 16;
 const MAX_LAYERS = 4096;
+/** Tokens, or cells of a cache. */
+const MAX_TOKENS = 2 ** 22;
+const MAX_SEQUENCES = 256;
 
 /** Tells whether these are the first bytes of a state file. */
 export function isLlamaState(bytes: Uint8Array): boolean {
@@ -94,7 +97,7 @@ export async function parseLlamaState(source: ByteSource, where: string): Promis
     const version = await start.u32();
     if (version < OLDEST[kind])
       refuse('FORMAT', `${where}: version`, `${OLDEST[kind]} or later`, version, 'Save it by a newer llama.cpp.');
-    const tokens = await start.integers(await start.u32());
+    const tokens = await start.integers(await start.u32(), MAX_TOKENS);
     const architecture = kind === 'context' ? await start.text() : null;
     for (const layout of LAYOUTS) {
       if (layout.outputs && kind === 'sequence') continue;
@@ -114,7 +117,7 @@ export async function parseLlamaState(source: ByteSource, where: string): Promis
 
 async function cachesOf(cursor: Cursor, { outputs, cellBytes, values }: Layout): Promise<StateCache[]> {
   if (outputs) {
-    await cursor.integers(await cursor.u32());
+    await cursor.integers(await cursor.u32(), MAX_TOKENS);
     for (let part = 0; part < 2; part++) cursor.skip((await cursor.u64()) * 4); // logits, embeddings
   }
   const caches: StateCache[] = [];
@@ -130,16 +133,17 @@ async function cachesOf(cursor: Cursor, { outputs, cellBytes, values }: Layout):
 }
 
 async function cacheOf(cursor: Cursor, cells: number, cellBytes: number, hasValues: boolean): Promise<StateCache> {
+  if (cells > MAX_TOKENS) throw new Misfit();
   cursor.need(cells * 8);
   const positions: number[] = [];
   const sequences: number[][] = [];
   for (let cell = 0; cell < cells; cell++) {
-    const [position] = await cursor.integers(1);
+    const [position] = await cursor.integers(1, 1);
     if (position! < 0) throw new Misfit();
     positions.push(position!);
     const count = await cursor.u32();
     cursor.skip(cellBytes);
-    sequences.push(await cursor.integers(count));
+    sequences.push(await cursor.integers(count, MAX_SEQUENCES));
   }
   const transposed = await cursor.u32();
   const count = await cursor.u32();
@@ -208,7 +212,8 @@ class Cursor {
   }
 
   /** Reads i32. */
-  async integers(count: number): Promise<number[]> {
+  async integers(count: number, most: number): Promise<number[]> {
+    if (count > most) throw new Misfit();
     const view = await this.#take(count * 4);
     return Array.from({ length: count }, (_, n) => view.getInt32(4 * n, true));
   }

@@ -63,17 +63,41 @@ export async function openStateDump(path: string): Promise<Dump> {
     dtype: 'i32',
     read: async () => tensorFrom(Int32Array.from(values)),
   });
+  if (caches.some(({ sequences }) => new Set(sequences.flat()).size > 1)) {
+    await state.close();
+    fail('UNSUPPORTED', path, 'its cache holds several sequences. Save one: llama_state_seq_save_file.');
+  }
   const tensors = caches.flatMap(({ positions, layers }, n) => {
     const isOne = caches.length === 1;
+    // A cell that became free is taken by a later token, so cells may be in any order.
+    const order = [...positions.keys()].sort((x, y) => positions[x]! - positions[y]!);
     const rows = layers.flatMap(({ k, v }, layer) =>
       Object.entries(v ? { k_rope: k, v } : { k_rope: k }).map(([name, one]) => ({
         name: isOne ? `layers.${layer}.${name}` : `cache${n}-${layer}.${name}`,
         shape: [positions.length, one.width],
-        dtype: one.type.toLowerCase(),
-        read: () => state.rows(one),
+        dtype: DTYPES.includes(one.type.toLowerCase() as Dtype) ? one.type.toLowerCase() : 'f32',
+        read: async () => inOrder(await state.rows(one), order),
       })),
     );
-    return [list(isOne ? 'positions' : `cache${n}.positions`, positions), ...rows];
+    return [
+      list(
+        isOne ? 'positions' : `cache${n}.positions`,
+        order.map((cell) => positions[cell]!),
+      ),
+      ...rows,
+    ];
   });
   return { label: path, tensors: [list('tokens', tokens), ...tensors], notes: [], close: () => state.close() };
+}
+
+/** Puts rows in an order, as f32 where they are not in it. */
+async function inOrder(rows: Tensor, order: readonly number[]): Promise<Tensor> {
+  if (order.every((cell, n) => cell === n)) return rows;
+  const [values, width] = [await rows.readNumbers(), rows.shape[1]!];
+  return tensorFrom(
+    Float32Array.from({ length: rows.size }, (_, n) =>
+      Number(values[order[Math.floor(n / width)]! * width + (n % width)]),
+    ),
+    { shape: rows.shape },
+  );
 }

@@ -1,0 +1,118 @@
+/** Causes and refusals on small dumps that are made here. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Dump, type RunFacts, traceDumps, traceLines } from '@ropewalk/trace/internal';
+import { tensorFrom } from 'ropewalk';
+import { randomFrom } from 'ropewalk/internal';
+import { placeOf } from '../src/names.js';
+
+type Made = readonly [name: string, shape: readonly number[], data: Float32Array | Int32Array];
+
+function dumpOf(made: readonly Made[], facts?: RunFacts): Dump {
+  const tensors = made.map(([name, shape, data]) => ({
+    name,
+    shape,
+    dtype: data instanceof Int32Array ? 'i32' : 'f32',
+    read: async () => tensorFrom(data, { shape }),
+  }));
+  return { label: 'made here', tensors, notes: [], facts, close: async () => {} };
+}
+
+const random = randomFrom('causes');
+const noise = (count: number): Float32Array => Float32Array.from({ length: count }, () => random.uniform(-1, 1));
+const [tokens, heads, headDim] = [24, 8, 16];
+const shape = [tokens, heads, headDim];
+const positions = Int32Array.from({ length: tokens }, (_, n) => n);
+const q = noise(tokens * heads * headDim);
+
+/** Rotates q in halves, times a factor. */
+function rotated(positionOf: (token: number) => number, factor = 1): Float32Array {
+  const half = headDim / 2;
+  return q.map((_, n) => {
+    const [at, pair] = [n % headDim, n % half];
+    const angle = positionOf(Math.floor(n / heads / headDim)) * 10000 ** (-pair / half);
+    const other = at < half ? -q[n + half]! : q[n - half]!;
+    return factor * (q[n]! * Math.cos(angle) + other * Math.sin(angle));
+  });
+}
+
+test('RoPE with a magnitude is taken back where only q after it is in the dumps', async () => {
+  const rope = { headDim, rotaryDim: headDim, base: 10000, pairing: 'half', attentionFactor: 1.2 } as const;
+  const facts = { layers: [{ numHeads: heads, numKvHeads: heads, headDim, rope }] };
+  const of = (further: number): Made[] => [
+    ['positions', [tokens], positions],
+    ['layers.0.q_rope', shape, rotated((t) => t + further, 1.2)],
+  ];
+  const { divergence } = await traceDumps(dumpOf(of(0), facts), dumpOf(of(1)));
+  assert.match(divergence!.causes[0]!.says, /Counts positions from 1/);
+});
+
+test('logits are capped only if all rows are, on either side', async () => {
+  const width = 40;
+  const logits = noise(tokens * width).map((x) => 30 * x);
+  const capped = logits.map((x) => 20 * Math.tanh(x / 20));
+  const traced = async (a: Float32Array, b: Float32Array): Promise<string> => {
+    const [ofA, ofB] = [a, b].map((data) => dumpOf([['logits', [tokens, width], data]]));
+    return (await traceDumps(ofA!, ofB!)).divergence!.causes.map(({ says }) => says).join();
+  };
+  assert.match(await traced(logits, capped), /B's logits are capped at 20/);
+  assert.match(await traced(capped, logits), /A's logits are capped at 20/);
+  const late = logits.map((x, n) => (n < 10 * width ? x : x + 9 * Math.sin(n * n) * (n % 3)));
+  assert.equal(await traced(logits, late), '');
+});
+
+test('more tokens and more logits than a call takes arguments', async () => {
+  const [count, width] = [200_000, 150_000];
+  const logits = noise(4 * width);
+  const of = (data: Float32Array): Dump =>
+    dumpOf([
+      ['tokens', [count], new Int32Array(count)],
+      ['logits', [4, width], data],
+    ]);
+  const gained = logits.map((x, n) => x * (1 + 0.5 * Math.sin(n % width)));
+  const { divergence } = await traceDumps(of(logits), of(gained));
+  assert.match(divergence!.causes[0]!.says, /times a factor of its own \(0\.5 to 1\.5\)/);
+});
+
+test('a cause of RoPE says which heads and tokens it was found in', async () => {
+  const later = rotated((t) => t + 1).map((x, n) => (n % (heads * headDim) < 4 * headDim ? x : 0));
+  const of = (data: Float32Array): Dump =>
+    dumpOf([
+      ['layers.0.q', shape, q],
+      ['layers.0.q_rope', shape, data],
+    ]);
+  const { divergence } = await traceDumps(of(rotated((t) => t)), of(later));
+  assert.match(divergence!.causes[0]!.says, /Counts positions from 1.*Looked at: 4 of 8 heads, 24 of 24 tokens\./);
+});
+
+test('tensors of a type that cannot be read are left out with a note', async () => {
+  const data = noise(64);
+  const [a, b] = [dumpOf([['layers.0.out', [8, 8], data]]), dumpOf([['layers.0.out', [8, 8], data]])];
+  const read = async (): Promise<never> => assert.fail('it is read');
+  const strange = ['layers.0.mid', 'some.cache'].map((name) => ({ name, shape: [8, 8], dtype: 'f8_e8m0', read }));
+  const report = await traceDumps(a, { ...b, tensors: [...b.tensors, ...strange] });
+  assert.equal(report.divergence, undefined);
+  assert.match(
+    report.notes.join(),
+    /2 tensors of made here have a type that cannot be read, such as layers.0.mid \(f8_e8m0\)/,
+  );
+});
+
+test('layers of an image encoder and single experts are no layers of the decoder', () => {
+  for (const name of [
+    'model.vision_tower.layers.0.self_attn.q_proj',
+    'visual.blocks.0.attn.qkv',
+    'vision_tower.encoder.layers.0.mlp',
+    'model.layers.0.mlp.experts.3.gate_proj',
+  ])
+    assert.equal(placeOf(name), undefined, name);
+  assert.deepEqual(placeOf('layers.2.per_layer'), { kind: 'per_layer', layer: 2 });
+  assert.deepEqual(placeOf('model.language_model.layers.0.self_attn.q_proj'), { kind: 'q', layer: 0 });
+});
+
+test('of many notes the last ones are shown, with the count of the others', async () => {
+  const one = dumpOf([['layers.0.q', shape, q]]);
+  const lines = traceLines(await traceDumps({ ...one, notes: ['1', '2', '3', '4', '5', '6'] }, one));
+  const notes = lines.filter((line) => line.startsWith('note'));
+  assert.deepEqual(notes, ['note  2 more notes: --json has them.', 'note  3', 'note  4', 'note  5', 'note  6']);
+});
