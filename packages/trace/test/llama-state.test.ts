@@ -31,7 +31,8 @@ function write(name: string, positions: readonly number[], type: 0 | 8, sequence
 }
 
 const states = async (a: string, b: string): Promise<string[]> => {
-  const report = await traceDumps(await openDump(a), await openDump(b));
+  const dumps = [await openDump(a), await openDump(b)] as const;
+  const report = await traceDumps(...dumps).finally(() => Promise.all(dumps.map((one) => one.close())));
   return report.steps.map(({ name, state }) => `${name} ${state}`);
 };
 
