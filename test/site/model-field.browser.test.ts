@@ -140,6 +140,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     ]);
     assert.deepEqual(await violations(page), []);
     await choice.selectOption('Some/Ggufs/small.gguf');
+    await page.getByRole('button', { name: 'Ask', exact: true }).click();
     await page.getByRole('heading', { name: 'Some/Ggufs/small.gguf' }).waitFor();
     await page.getByText('llama, 4 layers').waitFor();
     assert.ok(asked.includes('localhost/cdn/file/small.gguf bytes=0-0'), asked.join('\n'));

@@ -49,7 +49,7 @@ export async function cacheDiff(a: string, b: string, options: CacheDiffOptions)
   }
   const found = compareCaches(layers(), places);
   printResult(options.json, {
-    json: () => ({ same: found.isRight, layers: found.layers }),
+    json: () => ({ right: found.isRight, layers: found.layers }),
     lines: () => found.lines,
   });
   return found.isRight ? EXIT.ok : EXIT.failed;
@@ -64,7 +64,13 @@ export function checkSides(
 ): readonly [CacheSide, CacheSide] {
   const [a, b] = sides;
   if (a.heads !== b.heads || a.headDim !== b.headDim)
-    refuse('SHAPE', where[1], `${a.heads} heads of ${a.headDim} dimensions, as ${where[0]} has`, [b.heads, b.headDim]);
+    refuse(
+      'SHAPE',
+      where[1],
+      `${a.heads} heads of ${a.headDim} dimensions, as ${where[0]} has`,
+      [b.heads, b.headDim],
+      'Are heads before tokens? --layout bnsh.',
+    );
   if (rope && rope.headDim !== a.headDim)
     refuse('SHAPE', where[0], `heads of ${rope.headDim} dimensions, as the model has`, a.headDim);
   for (const [n, flag] of (['--positions', '--then-positions'] as const).entries())

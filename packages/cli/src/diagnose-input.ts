@@ -26,8 +26,8 @@ export interface Task {
   readonly from?: string;
   /** The faults of the runtime's positions; undefined where they were not held against a layout. */
   readonly faults?: readonly string[];
-  /** The keys y later in the cache. */
-  readonly later?: CacheDiff | undefined;
+  /** Compares y, in the layout that was found, with the same keys later in the cache. */
+  readonly later?: ((layout: 'bsnh' | 'bnsh') => CacheDiff) | undefined;
   /** The runs of the ranks that were put together. */
   readonly ranks?: readonly Task[];
 }
@@ -98,22 +98,25 @@ async function readRanks(options: DiagnoseOptions): Promise<Task> {
   return { ...ranks[0]!, observation: joinRanks(runs, layout), faults, ranks };
 }
 
-/** Compares y with the same keys later in the cache. */
-function readLater(options: DiagnoseOptions, observation: Observation, rope?: RopeSpec): CacheDiff | undefined {
+/** Reads the same keys later in the cache. */
+function readLater(options: DiagnoseOptions, observation: Observation, rope?: RopeSpec): Task['later'] {
   const flags = new Flags(options);
   if (options.then === undefined) {
     flags.refuseAny(['thenPositions'], 'it needs --then.');
     return undefined;
   }
-  const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
   const form = { dtype: flags.word('dtype', FLOATS), shape: flags.integers('shape', 1, MAX_INTEGER, 4) };
-  const then = sideOf(readDump(options.then, '--then', form), '--then', layout);
+  const keys = readDump(options.then, '--then', form);
   const { thenPositions } = options;
   const later = thenPositions === undefined ? undefined : positionList(readDump(thenPositions, '--then-positions', {}));
-  const own = sideOf(observation.y, '--y', layout);
-  const places = later && ([positionList(observation.positions).slice(0, own.tokens), later] as const);
-  const keys = checkSides([own, then], rope, places, ['--y', '--then']);
-  return cacheDiff([{ layer: 0, keys, ...(rope && { rope }) }], places);
+  return (layout) => {
+    const sides = [sideOf(observation.y, '--y', layout), sideOf(keys, '--then', layout)] as const;
+    const places = later && ([positionList(observation.positions).slice(0, sides[0].tokens), later] as const);
+    return cacheDiff(
+      [{ layer: 0, keys: checkSides(sides, rope, places, ['--y', '--then']), ...(rope && { rope }) }],
+      places,
+    );
+  };
 }
 
 /** Integers of another width give positions that no model has: two of i32 make one of i64. */

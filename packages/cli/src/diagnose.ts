@@ -18,9 +18,14 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const { all = false } = options;
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
-  const { observation, expected, from, faults, later, ranks }: Task = options.demo
-    ? demoObservation()
-    : await (await import('./diagnose-input.js')).readTask(options);
+  const {
+    observation,
+    expected,
+    from,
+    faults,
+    later: laterIn,
+    ranks,
+  }: Task = options.demo ? demoObservation() : await (await import('./diagnose-input.js')).readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
   try {
@@ -28,6 +33,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   } finally {
     bar.stop();
   }
+  const later = laterIn?.(result.layout.layout);
   // When another layout gives a known bug, it is open whether the kernel is right.
   const isFine = isRight(result);
   const wrong = isFine ? [] : wrongRanks(ranks, expected);
@@ -39,7 +45,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     json: () => ({
       ...(diagnosisToJson(result, from) as object),
       ...(faults && { positionFaults: faults }),
-      ...(later && { later: { same: later.isRight, ...later.layers[0] } }),
+      ...(later && { later: { right: later.isRight, ...later.layers[0] } }),
       ...(ranks && { wrongRanks: wrong }),
     }),
     lines: () => [

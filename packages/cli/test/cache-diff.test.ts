@@ -72,8 +72,8 @@ describe('ropewalk cache-diff', () => {
     const given = ['--positions', p('p.npy', zero), '--then-positions', p('q.npy', late)];
     const { status, stdout } = await run(a, b, '--layout', 'bnsh', '--expect', ROPE, '--json', ...given);
     assert.equal(status, 0, stdout);
-    const { same, layers } = JSON.parse(stdout);
-    assert.equal(same, true);
+    const { right, layers } = JSON.parse(stdout);
+    assert.equal(right, true);
     assert.deepEqual(
       layers[1].runs.map((one: { at: number; turned: number; off: number }) => [one.at, one.turned, one.off]),
       [

@@ -77,6 +77,28 @@ describe('diagnose --then', () => {
     assert.equal(wrong.status, 1);
     assert.match(wrong.stdout, /turned by \+4 positions, which is the other way: expected is −4 positions/);
   });
+  test('heads before tokens, which the diagnosis finds: the keys later are read so too', async () => {
+    const before = (file: string, rows: Float32Array): string => {
+      const [tokens, name] = [rows.length / HEADS / DIM, join(folder, file)];
+      const data = rows.map((_, n) => {
+        const [head, token, i] = [Math.floor(n / DIM / tokens), Math.floor(n / DIM) % tokens, n % DIM];
+        return rows[(token * HEADS + head) * DIM + i]!;
+      });
+      writeFileSync(name, writeNpy(data, { dtype: 'f32', shape: [HEADS, tokens, DIM] }));
+      return name;
+    };
+    const keys = before(
+      'bnsh-k.npy',
+      turned(x, (token) => token),
+    );
+    const { status, stdout } = await ropewalkIn(
+      root,
+      'diagnose',
+      ...['--x', before('bnsh-x.npy', x), '--y', keys, '--tokens', '12', '--expect', RECORD, '--then', keys],
+    );
+    assert.match(stdout, /^AS EXPECTED.*\n {2}tokens 0-11: as in A\n$/s);
+    assert.equal(status, 0);
+  });
   test('as it was, turned twice, in JSON', async () => {
     assert.equal((await run(turned(x, (token) => token))).status, 0);
     const { status, stdout } = await run(
@@ -86,7 +108,7 @@ describe('diagnose --then', () => {
     assert.equal(status, 1);
     const { verdict, later } = JSON.parse(stdout);
     assert.equal(verdict, 'as expected');
-    assert.equal(later.same, false);
+    assert.equal(later.right, false);
     assert.deepEqual([later.runs[0].count, later.runs[0].turned, later.runs[0].step], [12, 0, 1]);
   });
 });

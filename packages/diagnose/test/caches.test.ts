@@ -212,5 +212,6 @@ describe('caches that are not', () => {
     assert.match(linesOf(empty), /^tokens 0-8: as in A\ntoken 9: keys that A does not have\ntokens 10-63: as in A\n/);
     const broken = each(a, (key, token) => (token === 9 ? key.fill(Number.NaN) : key));
     assert.match(linesOf(broken), /\ntoken 9: keys that A does not have\n/);
+    assert.equal(diff(broken, broken, PLAIN).isRight, true); // memory that nothing has filled
   });
 });

@@ -10,15 +10,19 @@ import type { GgufFile } from './gguf.js';
 /** The name of the file that maps tensors to shards. */
 export const SAFETENSORS_INDEX = 'model.safetensors.index.json';
 
+/** No model has more parts. A name alone must not make long lists. */
+const MOST_PARTS = 1000;
+
 /**
  * Names all parts of a model.
  *
  * @param name - of one part, without folders: `NAME-00002-of-00003.gguf`
- * @returns the names of all parts, in order; undefined for a name of another form
+ * @returns the names of all parts, in order; undefined for a name of another form, or with more
+ *   than 1000 parts
  */
 export function partNames(name: string): string[] | undefined {
   const [, stem, no, count, ending] = /^(.*-)(\d{5})-of-(\d{5})(\.\w+)$/s.exec(name) ?? [];
-  if (Number(no) < 1 || !(Number(no) <= Number(count))) return undefined;
+  if (Number(no) < 1 || !(Number(no) <= Number(count) && Number(count) <= MOST_PARTS)) return undefined;
   const part = (n: number): string => `${stem}${String(n + 1).padStart(5, '0')}-of-${count}${ending}`;
   return Array.from({ length: Number(count) }, (_name, n) => part(n));
 }

@@ -241,15 +241,15 @@ async function expectedOf(
   }
   const tokens = wholeOf(context, 'context', 1);
   const own = files.filter(({ name }) => /\.gguf$/i.test(name));
-  const ggufs = own.some(({ name }) => name === text.trim()) ? own : remote;
+  const isOwn = own.some(({ name }) => name === text.trim());
   // The user drops the tables that arguments name. They are read first, because the reader is synchronous.
   const tables = files.filter(({ name }) => text.includes(JSON.stringify(name)));
   const bytes = new Map(
     await Promise.all(tables.map(async (file) => [file.name, new Uint8Array(await file.arrayBuffer())] as const)),
   );
   const source =
-    /^\S+\.gguf$/i.test(text.trim()) && ggufs.length > 0
-      ? ropeSourceFromGguf(await readGguf(ggufs), text.trim(), tokens)
+    isOwn || (remote.length > 0 && /\.gguf$/i.test(text.trim()))
+      ? ropeSourceFromGguf(await readGguf(isOwn ? own : remote), text.trim(), tokens)
       : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
           context: tokens,
           readFile: (name) => {

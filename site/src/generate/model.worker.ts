@@ -62,8 +62,10 @@ export interface Wish {
 async function filesOf(source: Source): Promise<ModelFiles> {
   if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
   if (source.kind === 'remote') {
-    const opened = source.parts.map(async ({ name, url }) => [name, await fetchSource(url)] as const);
-    return new Map(await Promise.all(opened));
+    const opened = new Map<string, Awaited<ReturnType<typeof fetchSource>>>();
+    for (const { name, url } of source.parts)
+      opened.set(name, await fetchSource(url, { referrerPolicy: 'no-referrer', credentials: 'omit' }));
+    return opened;
   }
   return fetchModelFiles(source.kind === 'address' ? source.address : `${source.base}data/marline/model-q8_0.gguf`);
 }

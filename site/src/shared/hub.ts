@@ -42,9 +42,14 @@ export function placeOf(given: string): Place {
   const own = text.startsWith(`${HUB}/`)
     ? text
         .slice(HUB.length + 1)
+        .replace(/[?#].*$/, '')
         .replace(/\/(blob|resolve|tree)\/main(?=\/|$)/, '')
-        .replace(/[/?#]+$/, '')
+        .replace(/\/+$/, '')
     : text;
+  // A page of another revision than main.
+  const [, at, revision, path] =
+    /^(\w[\w.-]*\/\w[\w.-]*)\/(?:blob|resolve)\/([\w.-]+)\/(.+\.(?:json|gguf))$/i.exec(own) ?? [];
+  if (at !== undefined) return { asked: text, url: new URL(`${HUB}/${at}/resolve/${revision}/${path}`) };
   const [, repository, file = 'config.json'] = /^(\w[\w.-]*\/\w[\w.-]*)(?:\/(.+\.(?:json|gguf)))?$/i.exec(own) ?? [];
   if (repository !== undefined)
     return { asked: own, repository, url: new URL(`${HUB}/${repository}/resolve/main/${file}`) };
@@ -57,6 +62,14 @@ export function placeOf(given: string): Place {
   return { asked: text, url };
 }
 
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // % is part of the name
+  }
+}
+
 /**
  * Asks for the model's config.json, or finds its GGUF.
  *
@@ -65,7 +78,7 @@ export function placeOf(given: string): Place {
  */
 export async function find(given: string): Promise<Found | readonly Listed[]> {
   const { asked, repository, url } = placeOf(given);
-  const name = decodeURIComponent(url.pathname.split('/').at(-1)!);
+  const name = decoded(url.pathname.split('/').at(-1)!);
   const { href } = url;
   if (/\.gguf$/i.test(name)) {
     const parts = partNames(name) ?? [name];
@@ -85,6 +98,9 @@ export async function find(given: string): Promise<Found | readonly Listed[]> {
   return listed;
 }
 
+/** The most files that are offered for choice. */
+const MOST_LISTED = 200;
+
 /** Lists the GGUFs of a repository, each with its parts. */
 async function ggufsOf(repository: string): Promise<Listed[]> {
   const url = `${HUB}/api/models/${repository}/tree/main?recursive=true`;
@@ -93,10 +109,11 @@ async function ggufsOf(repository: string): Promise<Listed[]> {
   const entries = parseJson(new TextDecoder().decode(answer.bytes), url);
   const sizes = new Map<string, number>();
   for (const entry of Array.isArray(entries) ? entries : []) {
-    const { path, size } = entry as { readonly path?: unknown; readonly size?: unknown };
+    const { path, size } = Object(entry) as { readonly path?: unknown; readonly size?: unknown };
     if (typeof path === 'string' && /\.gguf$/i.test(path)) sizes.set(path, Number(size));
   }
-  return [...sizes.keys()].flatMap((path) => {
+  const firsts = [...sizes.keys()].filter((path) => !/-(?!00001)\d{5}-of-/.test(path)).slice(0, MOST_LISTED);
+  return firsts.flatMap((path) => {
     const parts = partNames(path) ?? [path];
     const bytes = parts.reduce((sum, part) => sum + (sizes.get(part) ?? 0), 0);
     return parts[0] === path ? [{ asked: `${repository}/${path}`, bytes }] : [];

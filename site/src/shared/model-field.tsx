@@ -100,8 +100,6 @@ export function ModelField(props: {
           onChange={(chosen) => {
             if (chosen === '') return;
             setText(chosen);
-            setListed([]);
-            void look(chosen);
           }}
         />
       )}

@@ -9,7 +9,7 @@ const piped = (bytes: BlobPart, through: ReadableWritablePair<Uint8Array, Buffer
 
 /** Returns the part after #, with it, or undefined if the text is too long for a link. */
 export async function textToHash(text: string): Promise<string | undefined> {
-  if (text.length > MOST_TEXT) return undefined;
+  if (new TextEncoder().encode(text).length > MOST_TEXT) return undefined;
   const packed = await new Response(piped(text, new CompressionStream('deflate-raw') as never)).arrayBuffer();
   const base64 = btoa(String.fromCharCode(...new Uint8Array(packed)));
   const hash = PREFIX + base64.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');

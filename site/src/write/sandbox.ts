@@ -60,9 +60,10 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
 function readAnswer(answer: unknown, length: number): Float32Array {
   const { y, error, line } = Object(answer) as { y?: unknown; error?: unknown; line?: unknown };
   if (error !== undefined) {
-    const words = String(error)
-      .replace(/^Uncaught /, '')
-      .slice(0, 1000);
+    const words =
+      typeof error === 'string'
+        ? error.slice(0, 1000).replace(/^Uncaught /, '')
+        : 'The kernel sent a message of its own and ended. Return y from rope.';
     throw new Error(typeof line === 'number' && line > 0 ? `Line ${line}: ${words}` : words);
   }
   if (!(y instanceof Float32Array) || y.length !== length)

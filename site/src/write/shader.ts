@@ -78,7 +78,8 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
 
 /** Reads the size of a workgroup. One that is no number counts as 1, which starts invocations enough for any size. */
 function invocations(code: string): number {
-  const sizes = /@workgroup_size\s*\(([\d\s,u]+)\)/.exec(code)?.[1]?.match(/\d+/g) ?? [];
+  const own = code.replace(/\/\/.*|\/\*[\s\S]*?\*\//g, '');
+  const sizes = /@workgroup_size\s*\(([\d\s,u]+)\)/.exec(own)?.[1]?.match(/\d+/g) ?? [];
   return sizes.reduce((product, size) => product * Math.max(1, Number(size)), 1);
 }
 

@@ -145,12 +145,13 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   }
 
   async function runOnGpu(stop: AbortSignal): Promise<Float32Array> {
+    const y = call<Float32Array>((kernels) => kernels.shader(id, text));
+    const own = worker.current;
     try {
-      const y = call<Float32Array>((kernels) => kernels.shader(id, text));
       return await inTime('wgsl', stop, y);
     } catch (problem) {
-      worker.current?.end(); // with its GPU device, which the shader may still hold
-      worker.current = undefined;
+      own?.end(); // with its GPU device, which the shader may still hold
+      if (worker.current === own) worker.current = undefined;
       throw problem;
     }
   }
@@ -158,6 +159,10 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   async function run(): Promise<void> {
     if (!shown) return;
     running?.abort();
+    if (running && language === 'wgsl') {
+      worker.current?.end(); // the shader may still hold the GPU
+      worker.current = undefined;
+    }
     const now = new AbortController();
     setRunning(now);
     setLive(true);

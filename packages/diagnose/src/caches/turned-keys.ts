@@ -60,6 +60,10 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
     const attempt = (from: number): void => {
       if (from >= a.tokens || tried.has(from) || (best && best.error <= CLOSE)) return;
       tried.add(from);
+      if (isEqual(rowOf(a, from), key)) {
+        best = { from, turned: 0, gain: 1, error: 0 }; // also where both have NaN
+        return;
+      }
       const turn = { from, ...turnOf(rowOf(a, from), key, a.headDim, pairs, last?.turned) };
       if (turn.error <= (rope ? MOST_ERROR : MOST_UNTURNED) && (!best || turn.error < 0.7 * best.error)) best = turn;
     };
@@ -76,6 +80,8 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));
 }
+
+const isEqual = (a: Float64Array, b: Float64Array): boolean => a.every((value, n) => Object.is(value, b[n]));
 
 /** The tokens whose keys have about the same length, nearest first; a magnitude that was applied again is allowed for. */
 function alikeIn(lengths: readonly number[], long: number, rope?: RopeSpec): number[] {
