@@ -37,8 +37,8 @@ interface Exhibit {
   readonly mutant: Mutant;
   readonly steps: readonly string[];
   readonly example: MutantExample;
-  /** Where it first shows: a position, on each axis, or the last token; undefined if it stays within the tolerance. */
-  readonly first: string | undefined;
+  /** Undefined if it stays within the tolerance. */
+  readonly first: Shown | undefined;
   /** The values of the steps that differ, where it first shows. */
   readonly trace: readonly (readonly [name: string, right: string, wrong: string])[];
   /** The share of y's elements that are beyond the tolerance. */
@@ -90,40 +90,56 @@ function stepsOf(mutant: Mutant, { expected }: Pick<MutantExample, 'expected'>, 
   return { heads, right: steps, wrong: change && changed(steps, change) };
 }
 
-/**
- * Tries positions between the last at which a bug does not show and the first at which it does.
- *
- * @returns where it first shows: a position, or the last token of a call, whatever its position
- */
-function narrowed(mutant: Mutant, example: MutantExample, read: ReadHeads, first: Place): string {
+/** Where a bug shows: a position, or the last token of a call, whatever its position. */
+interface Shown {
+  readonly where: string;
+  /** Whether all positions before were tried. */
+  readonly isFirst: boolean;
+}
+
+/** Up to here every position is tried. */
+const MOST_SCANNED = 4096;
+
+/** Tries positions below the first at which a bug shows in an example. */
+function narrowed(mutant: Mutant, example: MutantExample, read: ReadHeads, first: Place): Shown {
   const { observation, expected } = example;
   const { batch, seq, positions, numAxes } = read;
-  if (numAxes > 1) return `position ${positionOf(read, first.batch, first.seq)}`;
-  let found = positions[first.batch * seq + first.seq]!;
   const shape = (observation.positions as { shape?: readonly number[] }).shape;
-  let well = Math.max(-1, ...positions.slice(0, batch * seq).filter((position) => position < found));
-  let tries = 0;
-  let lasts = 0;
-  while (shape && found - well > 1) {
-    const step = (found - well) / seq;
-    const tried = Int32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, n) =>
-      Math.ceil(well + step * ((n % seq) + 1)),
-    );
+  let found = positions[first.batch * seq + first.seq]!;
+  if (numAxes > 1 || !shape)
+    return { where: `position ${positionOf(read, first.batch, first.seq)}`, isFirst: first.batch + first.seq === 0 };
+  /** The token of a call with these positions at which the bug shows; undefined where it does not. */
+  const shownIn = (of: (token: number) => number): number | undefined => {
+    const tried = Int32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, n) => of(n % seq));
     const input = { ...observation, positions: tensorFrom(tried, { shape }) };
     const { heads, wrong } = stepsOf(mutant, example, input);
-    if (!wrong) break;
+    if (!wrong) return undefined;
     const { dtype } = observation.x;
     const y = Float64Array.from(wrong.all(heads.x), (value) => roundTo(dtype as FloatDtype, value));
     const again = { ...readHeads({ ...input, y: observation.x }, expected), y };
-    const at = firstOf(again, excessOf(again))?.seq;
+    return firstOf(again, excessOf(again))?.seq;
+  };
+  let well = Math.max(-1, ...positions.slice(0, batch * seq).filter((position) => position < found));
+  let tries = 0;
+  let lasts = 0;
+  while (found - well > 1) {
+    const [from, step] = [well, (found - well) / seq];
+    const position = (token: number): number => Math.ceil(from + step * (token + 1));
+    const at = shownIn(position);
     if (at === undefined) break;
     tries++;
     if (at === seq - 1) lasts++;
-    const before = at === 0 ? well : tried[at - 1]!;
-    if (tried[at] === found && before === well) break;
-    [found, well] = [tried[at]!, before];
+    const before = at === 0 ? well : position(at - 1);
+    if (position(at) === found && before === well) break;
+    [found, well] = [position(at), before];
   }
-  return tries > 1 && lasts === tries ? 'the last token of a call' : `position ${found}`;
+  if (tries > 1 && lasts === tries) return { where: 'the last token of a call', isFirst: true };
+  // A bug may show at some positions and not at later ones.
+  for (let from = 0; from < found && found <= MOST_SCANNED; from += seq) {
+    const at = shownIn((token) => from + token);
+    if (at !== undefined && from + at < found) found = from + at;
+  }
+  return { where: `position ${found}`, isFirst: found <= MOST_SCANNED };
 }
 
 const figure = (value: number | undefined): string =>
@@ -312,7 +328,7 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
   const shows =
     first === undefined
       ? `On this model it stays within what a kernel with angles in f32 may be off.`
-      : `It first shows at <strong>${first}</strong>, and ${shareOf(exhibit)}.`;
+      : `It ${first.isFirst ? 'first ' : ''}shows at <strong>${first.where}</strong>, and ${shareOf(exhibit)}.`;
   const values = trace.map(([name, a, b]) => `<tr><th scope="row">${name}</th><td>${a}</td><td>${b}</td></tr>`);
   const block = (title: string, text: string): string =>
     `<div><h3>${title}</h3><pre tabindex="0"><code>${escaped(text)}</code></pre></div>`;
@@ -353,7 +369,7 @@ function card(exhibit: Exhibit): string {
   const words = `${id} ${does} ${needs ?? ''} ${threads.join(' ')}`.toLowerCase();
   const groups = Object.keys(STEPS).filter((name) => STEPS[name]!.some((step) => steps.includes(step)));
   return `<li class="card museum-card" id="${id}" data-find="${escaped(words)}" data-steps="${groups.join('|')}">
-<figure class="museum-frame">${image(exhibit, '../', 'lazy')}<figcaption>${example.from}: ${shareOf(exhibit)}${first === undefined ? '' : `, first at ${first}`}</figcaption></figure>
+<figure class="museum-frame">${image(exhibit, '../', 'lazy')}<figcaption>${example.from}: ${shareOf(exhibit)}${first === undefined ? '' : `, ${first.isFirst ? 'first ' : ''}at ${first.where}`}</figcaption></figure>
 <h3 class="mono"><a href="${id}/">${id}</a></h3><p>${escaped(does)}</p>
 <p class="muted">${needs === undefined ? '' : `Needs ${escaped(needs)}. `}${threads.map(threadLink).join(', ')}</p>
 <p class="museum-go"><a class="button" href="../diagnose/?bug=${id}">Diagnose<span class="visually-hidden"> ${id}</span></a></p></li>`;

@@ -84,6 +84,7 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
     }
     // These positions follow from the sizes of the types and of the table.
     assert.match(html('position-in-int8'), /first shows at <strong>position 128</);
+    assert.match(html('position-in-bf16'), /first shows at <strong>position 257</);
     assert.match(html('table-ends'), /first shows at <strong>position 4096</);
     assert.match(html('last-token-missed'), /first shows at <strong>the last token of a call</);
     assert.match(html('exponent-without-two'), /<th scope="row">frequency<\/th>/);
