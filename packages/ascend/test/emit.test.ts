@@ -170,4 +170,9 @@ test('refused: what is no sum of block, loops and values, or depends on the data
     emit((c) => c.Duplicate('fill', buffer(c), 1, 8)),
     /Init\(GM_ADDR for2, GM_ADDR size_of\)[\s\S]*InitBuffer\(int2, 1024\)/,
   );
+  for (const name of ['i0', 'x_gm', 'Add'])
+    assert.match(
+      emit((c) => c.Duplicate('fill', c.pipe.InitTBuf(name, 1024).Get('f32'), 1, 8)),
+      new RegExp(`InitBuffer\\(${name}_queue, 1024\\)`),
+    );
 });

@@ -190,7 +190,7 @@ const empty = (nodes: readonly Node[]): Node[] =>
 
 /** The words of C++ and of our lines, which no name of a kernel may be. */
 const RESERVED =
-  'auto bool break case char class const continue default delete do double else enum explicit extern false float for friend goto half if inline int long mutable namespace new operator private protected public register return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using virtual void volatile while block pipe mask j kernel Kernel Init Process device host size stream status memory n table_len'.split(
+  'and asm auto bool break case char class const constexpr continue decltype default delete do double else enum explicit extern false float for friend goto half if inline int long mutable namespace new not nullptr operator or private protected public register return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using virtual void volatile while block pipe mask j kernel Kernel Init Process device host size stream status memory n table_len'.split(
     ' ',
   );
 
@@ -202,7 +202,9 @@ class Names {
   readonly #parameters = new Map<string, string>();
 
   constructor(buffers: readonly RecordedBuffer[]) {
-    for (const { name } of buffers) this.#buffers.set(name, this.fresh(name));
+    // Loop counters, tensors of global memory and AscendC's own functions have such names.
+    const isOurs = (name: string): boolean => /^(?:i\d+|[A-Z]\w*|\w+_(?:gm|alloc))$/.test(name);
+    for (const { name } of buffers) this.#buffers.set(name, this.fresh(isOurs(name) ? `${name}_queue` : name));
   }
 
   fresh(stem: string): string {

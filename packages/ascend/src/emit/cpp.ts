@@ -21,6 +21,7 @@ export function identifier(text: string): string {
 export function literal(value: number): string {
   if (Number.isNaN(value)) return 'NAN';
   if (!Number.isFinite(value)) return value > 0 ? 'INFINITY' : '-INFINITY';
+  if (Object.is(value, -0)) return '-0.0f';
   return /[.e]/.test(`${value}`) ? `${value}f` : `${value}.0f`;
 }
 
