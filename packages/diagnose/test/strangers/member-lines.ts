@@ -171,9 +171,7 @@ function pairErrors({ call, asked }: MemberScene): { share: number; turn: number
           const [x0, x1] = read.map((i) => x[from + i]!) as [number, number];
           const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
           const size = Math.hypot(x0, x1);
-          // Rounding counts for more in a pair that is small, also beside the rest of its row.
-          const largest = x.subarray(from, from + call.headDim).reduce((most, v) => Math.max(most, Math.abs(v)), 0);
-          if (size < 0.1 || size < largest / 4) continue;
+          if (size < 0.1) continue; // rounding counts for more there
           const [u, v] = [x0 * Math.cos(angle) - x1 * Math.sin(angle), x0 * Math.sin(angle) + x1 * Math.cos(angle)];
           share = Math.max(share, Math.hypot(y0 - u, y1 - v) / size);
           turn = Math.max(turn, Math.abs(Math.atan2(u * y1 - v * y0, u * y0 + v * y1)));

@@ -203,15 +203,14 @@ function turns(scene: Scene, rotation: Rotation, j: number): number {
 const unseen = ({ dtype, shown }: Scene): number =>
   64 * Math.max(UNIT_ROUNDOFF[dtype], /cos and sin off/.test(shown.get('y') ?? '') ? 2 ** -21 : 0);
 
-/** Whether a row shows that a pair turns: its noise grows with the largest element of the row, and whole turns are none. */
+/** Whether a row shows that a pair turns: a pair of zeros does not, and whole turns are none. */
 function isSeen(scene: Scene, { pairs, frequency, position, axisOfPair }: Rotation, j: number): boolean {
   const [i0, i1] = pairs[j]!.read;
   return [...rowsOf(scene)].some((at) => {
     const x = normedInput({ ...scene.call, x: inputRow(scene, at) });
-    const [length, size] = [Math.hypot(x[i0]!, x[i1]!), x.reduce((most, v) => Math.max(most, Math.abs(v)), 0)];
     const angle = position(scene.call.position(at.batch, at.seq, axisOfPair?.[j] ?? 0), at) * frequency[j]!;
     const turned = Math.abs(angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI)));
-    return turned * length > (unseen(scene) / 4) * (length + size);
+    return turned > unseen(scene) && (x[i0] !== 0 || x[i1] !== 0);
   });
 }
 
@@ -401,6 +400,9 @@ const base = needsRotation(([text], scene, rotation) => {
   );
   if (none) {
     const turning = size.filter((f) => f > 0);
+    const steps = turning.slice(1).map((f, j) => Math.log(turning[j]! / f));
+    if (loose(rotation) === 0 && steps.length > 1 && steps.every((step) => near(step, steps[0]!, 1e-6)))
+      return 'its frequencies have one base';
     const [high, low] = none.slice(1).map(Number) as [number, number];
     const off = 1.02 + loose(rotation);
     if (high > off * Math.max(...turning) || low < Math.min(...turning) / off)
@@ -1276,9 +1278,7 @@ const BUGS: Form[] = [
   { of: /^[a-z0-9-]+: .*\.$/, check: fine },
   {
     of: /^([\w.]+=\S+): .*\.$/,
-    // One of several is true.
-    check: ([id], { call, truth, section }) =>
-      section === 'Known bugs' || isParameter(id!, call, truth) ? undefined : 'it does not use this',
+    check: ([id], { call, truth }) => (isParameter(id!, call, truth) ? undefined : 'it does not use this'),
   },
   { of: /^ {2}cause [A-Z], [a-z, ]*$/, check: fine },
   { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
