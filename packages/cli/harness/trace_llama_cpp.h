@@ -36,10 +36,12 @@ static void ropewalk_write(const char * folder, int step, int index, const char 
     FILE * file = std::fopen(path.c_str(), "wb");
     if (!file) { std::perror(path.c_str()); return; }
     const uint8_t start[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t) head.size(), (uint8_t) (head.size() >> 8)};
-    std::fwrite(start, 1, sizeof start, file);
-    std::fwrite(head.data(), 1, head.size(), file);
-    std::fwrite(dense.data(), 1, dense.size(), file);
-    std::fclose(file);
+    bool written = std::fwrite(start, sizeof start, 1, file) == 1 && std::fwrite(head.data(), head.size(), 1, file) == 1;
+    written = written && std::fwrite(dense.data(), 1, dense.size(), file) == dense.size();
+    if (std::fclose(file) != 0 || !written) {
+        std::perror(path.c_str());
+        std::remove(path.c_str()); // a part of a tensor would be read as a fault
+    }
 }
 
 static bool ropewalk_trace(ggml_tensor * t, bool ask, void * folder) {

@@ -21,30 +21,31 @@ export type CacheDiffOptions = Texts<'expect' | 'layer' | 'context' | 'layout' |
 export async function cacheDiff(a: string, b: string, options: CacheDiffOptions): Promise<number> {
   const flags = new Flags(options);
   const layout = flags.word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
-  const [before, after] = [readCache(a, 'a', layout), readCache(b, 'b', layout)];
-  if (`${[...before.keys()]}` !== `${[...after.keys()]}`)
-    refuse('SHAPE', 'b', `the layers of a, ${[...before.keys()]}`, [...after.keys()], 'Dump the same layers.');
+  const [before, after] = [await readCache(a, 'a', layout), await readCache(b, 'b', layout)];
+  const numbers = [...before.layers.keys()];
+  if (`${numbers}` !== `${[...after.layers.keys()]}`)
+    refuse('SHAPE', 'b', `the layers of a, ${numbers}`, [...after.layers.keys()], 'Dump the same layers.');
   const { expect, positions, thenPositions } = options;
   if (expect === undefined) flags.refuseAny(['layer', 'context'], 'it needs --expect.');
   const layerOfAll = flags.integer('layer');
   const model = expect === undefined ? undefined : await readRope(expect, flags.integer('context', 1), layerOfAll);
-  if (positions === undefined || thenPositions === undefined)
-    flags.refuseAny(['positions', 'thenPositions'], 'give those of both caches.');
-  const places: CachePositions | undefined =
-    positions !== undefined && thenPositions !== undefined
-      ? [
-          positionList(readDump(positions, '--positions', {})),
-          positionList(readDump(thenPositions, '--then-positions', {})),
-        ]
-      : undefined;
+  const given = (text: string | undefined, flag: string, own?: readonly number[]): readonly number[] | undefined =>
+    text === undefined ? own : positionList(readDump(text, flag, {}));
+  const own = [
+    given(positions, '--positions', before.positions),
+    given(thenPositions, '--then-positions', after.positions),
+  ] as const;
+  if (!own[0] || !own[1]) flags.refuseAny(['positions', 'thenPositions'], 'give those of both caches.');
+  const places: CachePositions | undefined = own[0] && own[1] && [own[0], own[1]];
   function* layers(): Generator<CacheLayer> {
-    for (const [layer, one] of before) {
-      const other = after.get(layer)!;
+    for (const [layer, one] of before.layers) {
+      const other = after.layers.get(layer)!;
       const ofLayer = model?.source && layerOfAll === undefined ? layerOf(model.source, layer) : model;
       const rope = ofLayer?.spec;
-      const values = one.values && other.values && ([one.values(), other.values()] as const);
+      const headDim = rope?.headDim;
+      const values = one.values && other.values && ([one.values(headDim), other.values(headDim)] as const);
       if (values) checkSides(values);
-      yield { layer, keys: checkSides([one.keys(), other.keys()], rope, places), values, rope };
+      yield { layer, keys: checkSides([one.keys(headDim), other.keys(headDim)], rope, places), values, rope };
     }
   }
   const found = compareCaches(layers(), places);

@@ -1,16 +1,26 @@
-/** The keys and values of a KV cache from a dump: one array of keys, or an archive with a name for each layer's. @module */
+/** The keys and values of a KV cache: one array of keys, an archive with a name for each layer's, a state file. @module */
 import type { Observation } from '@ropewalk/diagnose';
 import { type CacheSide, heldDtype } from '@ropewalk/diagnose/internal';
 import { dumpOf } from '@ropewalk/formats';
 import { readFileBytes } from '@ropewalk/formats/internal/node';
+import { openStateDump } from '@ropewalk/trace/internal/node';
 import { isFloat, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { MAX_FILE_BYTES, readDump } from './dump-input.js';
 
 /** One layer of a cache, read when asked for. */
 export interface CachedLayer {
-  readonly keys: () => CacheSide;
-  readonly values?: () => CacheSide;
+  readonly keys: SideReader;
+  readonly values?: SideReader;
+}
+
+/** @param headDim - the dimensions of a head, where the shape does not tell them; all heads are one if it is left out */
+type SideReader = (headDim?: number) => CacheSide;
+
+/** A cache: its layers by their numbers, and the position of each token where the file has them. */
+export interface Cache {
+  readonly layers: ReadonlyMap<number, CachedLayer>;
+  readonly positions?: readonly number[];
 }
 
 /** The order of tokens and heads: `[tokens, heads, head_dim]` or `[heads, tokens, head_dim]`. */
@@ -20,13 +30,49 @@ export type CacheLayout = 'bsnh' | 'bnsh';
 const NAME = /^(?:cache_)?(k|keys?|v|values?)(?:_cache|_states)?(?:_?l?(\d+))?$/i;
 
 /**
- * Reads the layers of a cache by their numbers.
+ * Reads a cache.
  *
- * @param given - a file, or `file.npz:name` for keys alone
+ * @param given - a file, `file.npz:name` for keys alone, or a state file of llama.cpp
  */
-export function readCache(given: string, where: string, layout: CacheLayout): ReadonlyMap<number, CachedLayer> {
-  // A llama.cpp state file has its place here.
-  if (!/\.(?:npz|pth?|safetensors)$/.test(given)) return layersOf(readDump(given, where, {}), where, layout);
+export async function readCache(given: string, where: string, layout: CacheLayout): Promise<Cache> {
+  if (/\.(?:npz|pth?|safetensors)$/.test(given)) return { layers: readArchive(given, where, layout) };
+  if (/\.npy$|\.(?:npz|pth?|safetensors):/.test(given))
+    return { layers: layersOf(readDump(given, where, {}), where, layout) };
+  return readState(given, where);
+}
+
+/** Reads a state file whole: its keys are `[tokens, heads × head_dim]` in the order of their positions. */
+async function readState(given: string, where: string): Promise<Cache> {
+  const { tensors, close } = await openStateDump(given);
+  try {
+    const read = (name: string): Promise<Tensor> | undefined => tensors.find((one) => one.name === name)?.read();
+    const positions = await read('positions');
+    if (!positions)
+      fail(
+        'UNSUPPORTED',
+        `${where}: ${given}`,
+        'it holds several caches, as models with sliding windows have. Write the keys of each layer to a .npz.',
+      );
+    const layers = new Map<number, CachedLayer>();
+    for (let layer = 0; ; layer++) {
+      const [keys, values] = [await read(`layers.${layer}.k_rope`), await read(`layers.${layer}.v`)];
+      if (!keys) return { layers, positions: positionList(positions) };
+      const side =
+        (rows: Tensor): SideReader =>
+        (headDim = rows.shape[1]!) => {
+          const [cells, width] = rows.shape as [number, number];
+          if (width % headDim !== 0)
+            refuse('SHAPE', where, `rows of whole heads of ${headDim} dimensions, as the model has`, width);
+          return sideOf(rows.reshape([cells, width / headDim, headDim]), where, 'bsnh');
+        };
+      layers.set(layer, { keys: side(keys), ...(values && { values: side(values) }) });
+    }
+  } finally {
+    await close();
+  }
+}
+
+function readArchive(given: string, where: string, layout: CacheLayout): ReadonlyMap<number, CachedLayer> {
   const at = `${where}: ${given}`;
   const dump = dumpOf(given, readFileBytes(given, MAX_FILE_BYTES, at), at);
   const found = new Map<number, { keys?: Tensor; values?: Tensor }>();

@@ -118,6 +118,7 @@ describe('ropewalk cache-diff', () => {
       [[whole, whole, '--positions', whole], /--positions: give those of both caches\./],
       [[whole, whole, '--layer', '1'], /--layer: it needs --expect\./],
       [[whole, join(folder, 'none.npy')], /none\.npy/],
+      [[whole, path('keys.txt', Buffer.from('keys'))], /keys\.txt: it is no state file of llama\.cpp, and no \.npy,/],
     ] as const) {
       const { status, stderr } = await run(...args);
       assert.equal(status, 2);

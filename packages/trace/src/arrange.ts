@@ -7,7 +7,7 @@
 import { tensorFrom } from 'ropewalk';
 import { areAlike } from './compare.js';
 import { type Kind, OF_HEADS } from './names.js';
-import { type Group, OF_VOCABULARY, type Rows, type Side, valuesOf } from './side.js';
+import { type Group, OF_VOCABULARY, type Rows, type Side, valuesOf, WIDE } from './side.js';
 
 /** The ways in which the tensors of several ranks are one. */
 const MERGES = ['columns', 'first', 'sum', 'contiguous', 'zigzag', 'round robin'] as const;
@@ -354,7 +354,7 @@ function repeatsOf(raw: readonly (readonly Raw[])[], { kind, other, headDim }: W
 /** Reads a group in its own order: tokens first, where an order gives as many as the other tensors of its pass have. */
 export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind): Rows | undefined {
   const rank = raw[0]![0]!.shape.length;
-  const merge = raw.length > 1 && !WHOLE.has(kind) ? 'columns' : 'first';
+  const merge = raw.length > 1 && !WIDE.has(kind) ? 'columns' : 'first';
   const orders = ORDERS[rank] ?? [range(0, rank)];
   for (const [n, order] of [...orders, orders[0]!].entries()) {
     const rows = arranged(raw, { ...PLAIN, order, merge }, undefined, n < orders.length);
@@ -362,9 +362,6 @@ export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind): Rows |
   }
   return undefined;
 }
-
-/** The kinds that every rank of a tensor-parallel runtime has whole. */
-const WHOLE: ReadonlySet<Kind> = new Set(['embedding', 'attn_norm', 'attn', 'mid', 'mlp_norm', 'mlp', 'out', 'norm']);
 
 /** Says in words how a layout differs from the plain one; empty where it does not. */
 export function describeArrangement(

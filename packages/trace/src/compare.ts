@@ -130,10 +130,6 @@ export class Ruler {
     return this.#held;
   }
 
-  get steps(): number {
-    return this.#steps;
-  }
-
   /** The largest difference of the steps before that were accepted lately. */
   get measured(): number {
     return Math.max(0, ...this.#lately);

@@ -28,7 +28,7 @@ export function traceLines(report: TraceReport): string[] {
       : notes;
   const noise = ruler.adopted
     ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}, alike in all tokens and dimensions: noise${ruler.adopted.rms > 1e-4 ? ', as weights in fewer bits make it' : ''}`
-    : `${percent(ruler.measured)} of a row at most lately; the coarsest values are ${ruler.dtype}`;
+    : `${percent(ruler.measured)} of a row at most in the last 25 tensors; the coarsest values are ${ruler.dtype}`;
   lines.push(`noise  ${noise}`, ...told.map((note) => `note  ${note}`), '');
   if (!divergence) {
     const last = steps.at(-1)!;
@@ -37,7 +37,7 @@ export function traceLines(report: TraceReport): string[] {
     );
     return lines;
   }
-  lines.push(...divergenceLines(divergence), '', ...picture(report).slice(0, MOST_LAYERS + 2));
+  lines.push(...divergenceLines(divergence), '', ...picture(report));
   const last = steps.at(-1)!;
   if (last !== divergence.step) lines.push(`after it  ${last.name} differs by ${percent(last.difference.rms)}`);
   return lines;

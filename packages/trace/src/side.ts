@@ -38,8 +38,21 @@ export interface Side {
   facts(layer: number): LayerFacts | undefined;
 }
 
+/** The key of a group. */
+export const keyOf = (step: number | undefined, layer: number | undefined, kind: Kind): string =>
+  `${step ?? ''}:${layer ?? ''}:${kind}`;
+
 /** The kinds whose last dimension is the width of the stream, so that the others count tokens. */
-const WIDE: ReadonlySet<Kind> = new Set(['embedding', 'attn_norm', 'attn', 'mid', 'mlp_norm', 'mlp', 'out', 'norm']);
+export const WIDE: ReadonlySet<Kind> = new Set([
+  'embedding',
+  'attn_norm',
+  'attn',
+  'mid',
+  'mlp_norm',
+  'mlp',
+  'out',
+  'norm',
+]);
 export const OF_VOCABULARY: ReadonlySet<Kind> = new Set(['head', 'logits']);
 const MAX_COUNTED = 2 ** 22;
 
@@ -87,7 +100,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
     if (WIDE.has(place.kind) && shape.length > 1 && !wide.has(`${rank}.${step}`))
       wide.set(`${rank}.${step}`, leadOf(shape));
     const pass = joined ? undefined : passes.indexOf(step);
-    const key = `${pass ?? ''}:${place.layer ?? ''}:${place.kind}`;
+    const key = keyOf(pass, place.layer, place.kind);
     const group = found.get(key) ?? { place, step: pass, tensors: [] };
     group.tensors.push(tensor);
     found.set(key, group);

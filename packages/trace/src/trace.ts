@@ -20,7 +20,17 @@ import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
 import type { Dump, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
-import { areCutOtherwise, type Group, inOrder, isFloat, OF_VOCABULARY, type Rows, type Side, sideOf } from './side.js';
+import {
+  areCutOtherwise,
+  type Group,
+  inOrder,
+  isFloat,
+  keyOf,
+  OF_VOCABULARY,
+  type Rows,
+  type Side,
+  sideOf,
+} from './side.js';
 
 /** A tensor of both sides. */
 export interface Step {
@@ -315,7 +325,9 @@ class Trace {
       const input = this.#pairs.get(keyOf(group.step, layer === -1 ? undefined : layer, from));
       const apart = input && (await this.#difference(input));
       if (apart && apart.worst <= bound && !this.#conventions.has(from))
-        inputs.push(`${nameOf(input)} to ${Number(apart.worst.toExponential(1))}`);
+        inputs.push(
+          `${nameOf(input)} ${apart.worst === 0 ? 'exactly' : `within ${Number(apart.worst.toExponential(1))}`}`,
+        );
     }
     return inputs;
   }
@@ -587,9 +599,6 @@ const SIBLING: Readonly<Partial<Record<Kind, Kind>>> = {
   k_norm: 'k',
   out: 'mid',
 };
-
-const keyOf = (step: number | undefined, layer: number | undefined, kind: Kind): string =>
-  `${step ?? ''}:${layer ?? ''}:${kind}`;
 
 function nameOf({ group: { layer, step }, kind }: Pick<Pair, 'group' | 'kind'>): string {
   return `${layer === undefined ? '' : `layers.${layer}.`}${kind}${step ? ` of pass ${step}` : ''}`;

@@ -66,21 +66,22 @@ function layerDiff(one: CacheLayer, positions?: CachePositions): LayerDiff {
   const { layer, values, rope } = one;
   const [a, b] = one.keys;
   const runs = keyRuns(a, b, rope).flatMap((run) => byTurn(run, positions));
-  const judged = runs.map((run): CacheRun => ({ ...run, ...judge(run, one, positions) }));
+  const end = endOf(a, runs, positions);
+  const judged = runs.map((run): CacheRun => ({ ...run, ...judge(run, one, end, positions) }));
   const kept = new Set(judged.flatMap(({ from, count }) => (from === undefined ? [] : span(from, count))));
   const gone = span(0, a.tokens).filter((token) => !kept.has(token));
   const says = judged.slice(0, MOST_LINES).map((run) => run.says);
   if (judged.length > MOST_LINES) says.push(`… and ${judged.length - MOST_LINES} more runs of tokens`);
   if (gone.length > 0) says.push(`keys of A that B does not have: ${ranges(gone)}`);
   if (!values) return { layer, runs: judged, gone, values: undefined, says };
-  const isUnknown = judged.some(({ from, at }) => from === undefined && at < a.tokens);
+  const isUnknown = judged.some(({ from, isRight }) => from === undefined && !isRight);
   const byValue = keyRuns(...values);
   /** The token of A from which each token of B has its values; NaN for none. */
   const source = byValue.flatMap(({ from, count }) => span(from ?? Number.NaN, count));
-  const isSame = judged.every(({ from, at, count }) =>
+  const isSame = judged.every(({ from, at, count, isRight }) =>
     span(at, count).every((token, n) => {
       const own = source[token]!;
-      if (from === undefined) return token >= a.tokens || !Number.isNaN(own);
+      if (from === undefined) return isRight || !Number.isNaN(own); // a new token has new values
       return own === from + n;
     }),
   );
@@ -96,6 +97,15 @@ function layerDiff(one: CacheLayer, positions?: CachePositions): LayerDiff {
     says.push(`values are equal${places.length > 0 ? ` (${places.join(', ')})` : ''} and keys are not: ${cause}`);
   } else says.push(moved ? 'values are equal: only positions differ' : 'values are equal');
   return { layer, runs: judged, gone, values: isSame ? 'equal' : 'different', says };
+}
+
+/** The position in B of A's last token, or if it is not there in A: tokens after it are new. */
+function endOf(a: CacheSide, runs: readonly Asked[], positions?: CachePositions): number {
+  const [before, after] = positions ?? [span(0, a.tokens), undefined];
+  const last = before.reduce((best, position, token) => (position > before[best]! ? token : best), 0);
+  const kept = runs.find(({ from, count }) => from !== undefined && last >= from && last < from + count);
+  const at = kept && kept.at + last - kept.from!;
+  return at === undefined ? (before[last] ?? -1) : (after?.[at] ?? at);
 }
 
 const span = (from: number, count: number): number[] => Array.from({ length: count }, (_, n) => from + n);
@@ -127,13 +137,12 @@ function byTurn(run: KeyRun, positions?: CachePositions): Asked[] {
   return parts;
 }
 
-function judge(run: Asked, { keys: [a, b], rope }: CacheLayer, positions?: CachePositions) {
+function judge(run: Asked, { keys: [a, b], rope }: CacheLayer, end: number, positions?: CachePositions) {
   const { at, count, from, turned, step, gain, error, grid, expected, off } = run;
   const tokens = spanWords(at, count);
   if (from === undefined) {
-    const before = positions?.[0].reduce((p, q) => Math.max(p, q), -1) ?? 0;
-    const isNew = at >= a.tokens || (positions && span(at, count).every((token) => positions[1][token]! > before));
-    return { isRight: Boolean(isNew), says: `${tokens}: keys that A does not have` };
+    const isNew = span(at, count).every((token) => token >= a.tokens || (positions?.[1][token] ?? token) > end);
+    return { isRight: isNew, says: `${tokens}: keys that A does not have` };
   }
   const rounding = 8 * Math.max(UNIT_ROUNDOFF[a.dtype], UNIT_ROUNDOFF[b.dtype]);
   const isExplained = grid !== undefined || error <= Math.max(rounding, LEAST_ERROR);

@@ -50,7 +50,10 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
   const pairs = rope ? pairsOf(rope) : [];
   const size = a.heads * a.headDim;
   const rowOf = ({ data }: CacheSide, token: number): Float64Array => data.subarray(token * size, (token + 1) * size);
-  const lengths = Array.from({ length: a.tokens }, (_, token) => lengthOf(rowOf(a, token)));
+  const alike = alikeIn(
+    Array.from({ length: a.tokens }, (_, token) => lengthOf(rowOf(a, token))),
+    rope,
+  );
   const turns: (Turn | undefined)[] = [];
   for (let token = 0; token < b.tokens; token++) {
     const key = rowOf(b, token);
@@ -74,8 +77,7 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
       from + 1 < a.tokens &&
       token + 1 < b.tokens &&
       turnOf(rowOf(a, from + 1), rowOf(b, token + 1), a.headDim, pairs).error <= MOST_ERROR;
-    if (!best || best.error > CLOSE)
-      for (const from of alikeIn(lengths, lengthOf(key), rope)) if (nextToo(from)) attempt(from);
+    if (!best || best.error > CLOSE) for (const from of alike(lengthOf(key))) if (nextToo(from)) attempt(from);
     turns.push(best);
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));
@@ -83,14 +85,27 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
 
 const isEqual = (a: Float64Array, b: Float64Array): boolean => a.every((value, n) => Object.is(value, b[n]));
 
-/** The tokens whose keys have about the same length, nearest first; a magnitude that was applied again is allowed for. */
-function alikeIn(lengths: readonly number[], long: number, rope?: RopeSpec): number[] {
+/** Finds the tokens whose keys have about a length, nearest first; a magnitude that was applied again is allowed for. */
+function alikeIn(lengths: readonly number[], rope?: RopeSpec): (long: number) => number[] {
   const magnitude = rope ? frequenciesOf(rope).attentionFactor : 1;
-  const off = lengths.map((one) =>
-    Math.min(...[1, magnitude, 1 / magnitude].map((gain) => Math.abs(one * gain - long))),
-  );
-  const near = [...off.keys()].filter((token) => off[token]! <= 0.05 * long);
-  return near.sort((p, q) => off[p]! - off[q]!).slice(0, MOST_TRIED);
+  const gains = [...new Set([1, magnitude, 1 / magnitude])];
+  const byLength = [...lengths.keys()].sort((p, q) => lengths[p]! - lengths[q]!);
+  return (long) => {
+    const off = new Map<number, number>();
+    for (const gain of gains) {
+      let [low, high] = [0, byLength.length];
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (lengths[byLength[middle]!]! * gain < long) low = middle + 1;
+        else high = middle;
+      }
+      for (const token of byLength.slice(Math.max(0, low - MOST_TRIED), low + MOST_TRIED)) {
+        const own = Math.abs(lengths[token]! * gain - long);
+        if (own <= 0.05 * long) off.set(token, Math.min(own, off.get(token) ?? own));
+      }
+    }
+    return [...off.keys()].sort((p, q) => off.get(p)! - off.get(q)!).slice(0, MOST_TRIED);
+  };
 }
 
 /** A rotated pair of a head. */

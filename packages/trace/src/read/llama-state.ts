@@ -5,7 +5,7 @@
  * is tried, and the one that reads the file to its last byte is taken.
  *
  * @module
- * @see ggml-org/llama.cpp@001d906a src/llama-kv-cache.cpp state_write_meta, state_write_data; src/llama-context.cpp
+ * @see ggml-org/llama.cpp@v0.4.0 src/llama-kv-cache.cpp state_write_meta, state_write_data; src/llama-context.cpp
  */
 import { type ByteSource, readExactly } from '@ropewalk/formats';
 import { GGUF_TYPES } from '@ropewalk/formats/internal';
@@ -93,7 +93,7 @@ export async function parseLlamaState(source: ByteSource, where: string): Promis
   const fault = (sentence: string): never => fail('FORMAT', where, sentence);
   try {
     const kind = MAGICS.get(await start.u32()) as keyof typeof OLDEST | undefined;
-    if (!kind) return fault('it is no state file of llama.cpp.');
+    if (!kind) return fault('it is no state file of llama.cpp, and no .npy, .npz, .pt or .safetensors.');
     const version = await start.u32();
     if (version < OLDEST[kind])
       refuse('FORMAT', `${where}: version`, `${OLDEST[kind]} or later`, version, 'Save it by a newer llama.cpp.');
