@@ -6,34 +6,14 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { laidOut, type TokenLayout } from '@ropewalk/diagnose';
 import { writeNpy } from '@ropewalk/formats';
-import { randomFrom } from 'ropewalk/internal';
 import { ropewalkIn } from '../../../test/support/command.js';
+import { drawn, HEADS, turned, writeRope, writeRows } from '../../../test/support/rotated-rows.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'ranks-'));
 after(() => rmSync(folder, { recursive: true }));
 
-const [HEADS, DIM] = [2, 32];
-const RECORD = join(folder, 'rope.json');
-writeFileSync(RECORD, JSON.stringify({ headDim: DIM, pairing: 'half', base: 10000 }));
-
-/** Rotates `[tokens, heads, head_dim]`. */
-function turned(x: Float32Array, positionOf: (token: number) => number, heads = HEADS): Float32Array {
-  return x.map((value, n) => {
-    const [i, token] = [n % DIM, Math.floor(n / DIM / heads)];
-    const [j, other] = [i % (DIM / 2), x[i < DIM / 2 ? n + DIM / 2 : n - DIM / 2]!];
-    const angle = positionOf(token) * 10000 ** ((-2 * j) / DIM);
-    return value * Math.cos(angle) + (i < DIM / 2 ? -other : other) * Math.sin(angle);
-  });
-}
-
-function drawn(tokens: number, seed: string, heads = HEADS): Float32Array {
-  const random = randomFrom(seed);
-  return Float32Array.from({ length: tokens * heads * DIM }, () => random.uniform(-1, 1));
-}
-
-const write = (path: string, data: Float32Array, heads = HEADS): void =>
-  writeFileSync(path, writeNpy(data, { dtype: 'f32', shape: [data.length / heads / DIM, heads, DIM] }));
+const RECORD = writeRope(folder);
 
 let made = 0;
 /** Writes each rank's dumps; `position` is what its kernel rotates token n by. */
@@ -46,8 +26,8 @@ function dumpRanks(
   for (const [rank, tokens] of counts.entries()) {
     mkdirSync(join(place, `rank${rank}`), { recursive: true });
     const x = drawn(tokens, `${place} ${rank}`, heads);
-    write(join(place, `rank${rank}`, 'x.npy'), x, heads);
-    write(
+    writeRows(join(place, `rank${rank}`, 'x.npy'), x, heads);
+    writeRows(
       join(place, `rank${rank}`, 'y.npy'),
       turned(x, (token) => position(rank, token), heads),
       heads,

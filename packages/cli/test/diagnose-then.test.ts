@@ -5,34 +5,14 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { writeNpy } from '@ropewalk/formats';
-import { randomFrom } from 'ropewalk/internal';
 import { ropewalkIn } from '../../../test/support/command.js';
+import { DIM, drawn, HEADS, turned, writeRope, writeRows } from '../../../test/support/rotated-rows.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'then-'));
 after(() => rmSync(folder, { recursive: true }));
 
-const [HEADS, DIM] = [2, 32];
-const RECORD = join(folder, 'rope.json');
-writeFileSync(RECORD, JSON.stringify({ headDim: DIM, pairing: 'half', base: 10000 }));
-
-/** Rotates `[tokens, heads, head_dim]`. */
-function turned(x: Float32Array, positionOf: (token: number) => number, heads = HEADS): Float32Array {
-  return x.map((value, n) => {
-    const [i, token] = [n % DIM, Math.floor(n / DIM / heads)];
-    const [j, other] = [i % (DIM / 2), x[i < DIM / 2 ? n + DIM / 2 : n - DIM / 2]!];
-    const angle = positionOf(token) * 10000 ** ((-2 * j) / DIM);
-    return value * Math.cos(angle) + (i < DIM / 2 ? -other : other) * Math.sin(angle);
-  });
-}
-
-function drawn(tokens: number, seed: string, heads = HEADS): Float32Array {
-  const random = randomFrom(seed);
-  return Float32Array.from({ length: tokens * heads * DIM }, () => random.uniform(-1, 1));
-}
-
-const write = (path: string, data: Float32Array, heads = HEADS): void =>
-  writeFileSync(path, writeNpy(data, { dtype: 'f32', shape: [data.length / heads / DIM, heads, DIM] }));
+const RECORD = writeRope(folder);
 
 describe('diagnose --then', () => {
   const integers = (name: string, list: readonly number[]): string => {
@@ -40,14 +20,14 @@ describe('diagnose --then', () => {
     return join(folder, name);
   };
   const x = drawn(12, 'then');
-  write(join(folder, 'x.npy'), x);
-  write(
+  writeRows(join(folder, 'x.npy'), x);
+  writeRows(
     join(folder, 'k.npy'),
     turned(x, (token) => token),
   );
   const calls = ['--x', join(folder, 'x.npy'), '--y', join(folder, 'k.npy'), '--tokens', '12', '--expect', RECORD];
   const run = async (later: Float32Array, ...args: string[]) => {
-    write(join(folder, 'later.npy'), later);
+    writeRows(join(folder, 'later.npy'), later);
     const { status, stdout } = await ropewalkIn(
       root,
       'diagnose',
