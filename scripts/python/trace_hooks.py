@@ -94,6 +94,17 @@ with torch.no_grad():
     for _ in range(2):
         model.logits_processor(model(input_ids=torch.arange(5), positions=torch.arange(5) + 3))
 
+from trace_onnxruntime import Trace as GraphTrace
+
+for graph in ("graph", "wrong"):
+    tracer = GraphTrace(f"{graph}/onnx/model.onnx", f"{graph}-dump", providers=["CPUExecutionProvider"])
+    cache = {f"past_key_values.{n}.{one}": numpy.zeros((1, 2, 0, 32), "f") for n in range(4) for one in ("key", "value")}
+    for part in (tokens[:, :20], tokens[:, 20:]):
+        seen = numpy.ones((1, cache["past_key_values.0.key"].shape[2] + part.shape[1]), "i8")
+        feeds = {"input_ids": part.numpy(), "attention_mask": seen, "num_logits_to_keep": numpy.array(part.shape[1])}
+        outputs = tracer.run({**feeds, **cache})
+        cache = {name: outputs[name.replace("past_key_values", "present")] for name in cache}
+
 from trace_numpy import Trace as NumpyTrace
 
 tracer = NumpyTrace("numpy")

@@ -130,6 +130,7 @@ const HOOKS = {
     what: "llama.cpp, by the eval callback of a program with llama.cpp's library",
   },
   'trace-mlx': { file: 'trace_mlx.py', what: 'MLX' },
+  'trace-onnxruntime': { file: 'trace_onnxruntime.py', what: 'an ONNX graph in ONNX Runtime' },
   'trace-torch': { file: 'trace_torch.py', what: 'a model in PyTorch' },
   'trace-numpy': { file: 'trace_numpy.py', what: 'a model in numpy' },
 } as const satisfies Record<string, Pick<Language, 'file' | 'what' | 'untried'>>;

@@ -401,7 +401,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     )
     .argument(
       '[language]',
-      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js; trace-transformers, trace-vllm, trace-llama-cpp, trace-mlx, trace-torch or trace-numpy',
+      'c, cuda, ggml, aclnn, ascendc, infiniop, numpy, torch, triton, onnxruntime, ops, ops-torch, llaisys or js; trace-transformers, trace-vllm, trace-llama-cpp, trace-mlx, trace-onnxruntime, trace-torch or trace-numpy',
     )
     .option('--plain', 'for a kernel that takes q, positions and base, and skips the rest: c, cuda, numpy or torch')
     .option('-o, --out <file>', 'write the program there instead of to stdout')

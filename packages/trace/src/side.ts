@@ -75,7 +75,8 @@ export function areCutOtherwise(a: Dump, b: Dump): boolean {
   return ours.length !== theirs.length || (sum(ours) === sum(theirs) && ours.some((count, n) => count !== theirs[n]));
 }
 
-const leadOf = (shape: readonly number[]): number => shape.slice(0, -1).reduce((a, b) => a * b, 1);
+const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+const leadOf = (shape: readonly number[]): number => sizeOf(shape.slice(0, -1));
 
 /**
  * Sorts a dump.
@@ -85,18 +86,19 @@ const leadOf = (shape: readonly number[]): number => shape.slice(0, -1).reduce((
 export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
   const found = new Map<string, { place: Place; step: number | undefined; tensors: DumpTensor[] }>();
   const unnamed: DumpTensor[] = [];
-  const wide = new Map<string, number>();
+  const [wide, counted] = [new Map<string, number>(), new Map<string, number>()];
   const passes = [...passesOf(dump).keys()];
   const hasPost = dump.tensors.some(({ name }) => /(?:pre|post)_feedforward_layernorm/.test(name));
   for (const tensor of dump.tensors) {
     let place = placeOf(tensor.name);
     if (hasPost && place && /post_attention_layernorm/.test(tensor.name)) place = { ...place, kind: 'attn_post' };
     const { item = 0, kind } = place ?? {};
-    if (!place || !isFloat(tensor) || tensor.shape.includes(0) || (item > 0 && kind !== 'out')) {
+    const { shape, rank = 0, step = 0 } = tensor;
+    if (isCounted(tensor, 'tokens')) counted.set(`${rank}.${step}`, sizeOf(shape));
+    if (!place || !isFloat(tensor) || shape.includes(0) || (item > 0 && kind !== 'out')) {
       unnamed.push(tensor);
       continue;
     }
-    const { shape, rank = 0, step = 0 } = tensor;
     if (WIDE.has(place.kind) && shape.length > 1 && !wide.has(`${rank}.${step}`))
       wide.set(`${rank}.${step}`, leadOf(shape));
     const pass = joined ? undefined : passes.indexOf(step);
@@ -144,7 +146,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
     tokens,
     positions,
     rowsOf: (rank, step) =>
-      wide.get(`${rank}.${step}`) ?? wide.get(`0.${step}`) ?? (dump.tensors.length > 0 ? tokens?.length : undefined),
+      wide.get(`${rank}.${step}`) ?? wide.get(`0.${step}`) ?? counted.get(`${rank}.${step}`) ?? tokens?.length,
     facts: (layer) => dump.facts?.layers[layer],
   };
 }
@@ -168,6 +170,9 @@ const COUNTED: Readonly<Record<'tokens' | 'positions', RegExp>> = {
   positions: /^(?:positions|position_ids|inp_pos)$/,
 };
 
+const isCounted = ({ name, dtype }: DumpTensor, what: keyof typeof COUNTED): boolean =>
+  /^[iu]/.test(dtype) && COUNTED[what].test(name.replace(/^.*\./, ''));
+
 /** Reads the integers of all ranks; once where all have the same. */
 async function integersOf({ tensors }: Dump, what: 'tokens' | 'positions'): Promise<readonly number[] | undefined> {
   const ranks = new Set(tensors.map(({ rank = 0 }) => rank));
@@ -190,14 +195,15 @@ async function integersOfRank(
   what: 'tokens' | 'positions',
 ): Promise<readonly number[] | undefined> {
   const seen = new Set<string>();
-  const found = tensors.filter(({ name, dtype, rank = 0, step = 0 }) => {
-    if (!/^[iu]/.test(dtype) || !COUNTED[what].test(name.replace(/^.*\./, ''))) return false;
+  const found = tensors.filter((tensor) => {
+    const { rank = 0, step = 0 } = tensor;
+    if (!isCounted(tensor, what)) return false;
     // A dump of what modules are given has the positions once for each layer.
     const isFirst = !seen.has(`${rank}.${step}`);
     seen.add(`${rank}.${step}`);
     return isFirst;
   });
-  const sized = found.filter(({ shape }) => shape.reduce((a, b) => a * b, 1) <= MAX_COUNTED);
+  const sized = found.filter(({ shape }) => sizeOf(shape) <= MAX_COUNTED);
   const parts: number[] = [];
   for (const one of sized) {
     if (one.shape.filter((dim) => dim !== 1).length > 1) return undefined; // axes, or a batch

@@ -18,7 +18,7 @@ import { attentionCauses, softcapCause } from './causes-attention.js';
 import { ropeCauses } from './causes-rope.js';
 import { valueCauses } from './causes-values.js';
 import { compare, type Difference, type Held, isFlat, Ruler } from './compare.js';
-import type { Dump, LayerFacts } from './dump.js';
+import type { Dump, DumpTensor, LayerFacts } from './dump.js';
 import { KINDS, type Kind, readersOf } from './names.js';
 import {
   areCutOtherwise,
@@ -184,9 +184,21 @@ class Trace {
   async #matchByValues(): Promise<void> {
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const floats = this.#b.unnamed.filter((one) => isFloat(one) && !one.shape.includes(0));
+    const isJoined = [...this.#a.groups.values()].some(({ step }) => step === undefined);
+    const passes = new Map<unknown, DumpTensor[]>();
+    for (const one of floats) {
+      const key = isJoined ? `${one.rank} ${one.name}` : one;
+      passes.set(key, [...(passes.get(key) ?? []), one]);
+    }
     const lost: Group[] = [
       ...[...this.#b.groups.values()].filter(({ key }) => !used.has(key)),
-      ...floats.map((one) => ({ kind: 'out' as const, layer: undefined, step: 0, key: one.name, ranks: [[one]] })),
+      ...Array.from(passes.values(), (own) => ({
+        kind: 'out' as const,
+        layer: undefined,
+        step: 0,
+        key: own[0]!.name,
+        ranks: [own],
+      })),
     ];
     // The mean square, which no layout changes, of each that was read.
     const free = new Map([...this.#a.groups.values()].filter(({ key }) => !used.has(key)).map((group) => [group, 0]));

@@ -1,6 +1,6 @@
 /** The hooks of `ropewalk harness trace-…`, run with torch and transformers; their dumps and those of others read back. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -23,9 +23,17 @@ async function values(dump: Dump, name: string, step?: number): Promise<number[]
 
 describe('hooks', { skip: noPython }, () => {
   before(async () => {
-    for (const hook of ['torch', 'transformers', 'vllm', 'numpy'])
+    for (const hook of ['torch', 'transformers', 'vllm', 'onnxruntime', 'numpy'])
       assert.equal((await ropewalkIn(folder, 'harness', `trace-${hook}`, '-o', `trace_${hook}.py`)).status, 0);
     writeFileSync(join(folder, 'tokens.json'), JSON.stringify(ids));
+    cpSync(MARLINE, join(folder, 'based'), { recursive: true });
+    const config = JSON.parse(readFileSync(join(MARLINE, 'config.json'), 'utf8'));
+    writeFileSync(join(folder, 'based', 'config.json'), JSON.stringify({ ...config, rope_theta: 20_000 }));
+    for (const [model, graph] of [
+      [MARLINE, 'graph'],
+      ['based', 'wrong'],
+    ] as const)
+      assert.equal((await ropewalkIn(folder, 'export', '--whole', model, '-o', graph)).status, 0);
     runPython('trace_hooks.py', [folder, MARLINE]);
     const recorder = new Recorder('**', { backend: 'cpu' });
     const model = await marlineWith({}, { engine: recorder.engine });
@@ -53,6 +61,17 @@ describe('hooks', { skip: noPython }, () => {
       assert.equal(report.divergence, undefined, traceLines(report).join('\n'));
       assert.ok(report.steps.length > 30, traceLines(report).join('\n'));
     });
+
+  test('ONNX Runtime: no divergence of a graph from our own run, and the base of another graph', async () => {
+    const trace = async (dump: string) => (await ropewalkIn(folder, 'trace', 'ours', dump)).stdout;
+    const same = await trace('graph-dump');
+    assert.match(same, /^SAME /m);
+    assert.match(same, /^matched {2}39 tensors/m);
+    assert.match(
+      await trace('wrong-dump'),
+      /^FIRST DIVERGENCE {2}layers\.0\.k_rope$[\s\S]*RoPE: The frequencies are those of base 20000 instead of 10000/m,
+    );
+  });
 
   test('vLLM: the layer of a shared rotary_emb, a copy of what it overwrites, tuples, logits after the pass', async () => {
     const dump = await openDump(join(folder, 'vllm'));

@@ -16,6 +16,8 @@ import { openStateDump } from './state.node.js';
 
 /** A file without an index is read whole, so it has a limit. safetensors are read tensor by tensor. */
 const MAX_FILE_BYTES = 2 ** 30;
+/** Files of successive passes, whose tensors are read in turn, are kept up to this much. */
+const MAX_KEPT_BYTES = 2 ** 28;
 /** JavaScript's texts end at 2^29 characters. */
 const MAX_TEXT_BYTES = 2 ** 28;
 /** A line of a tensor. The tool's older name is ggml_debug, and a log may put a time before it. */
@@ -33,7 +35,7 @@ const FILES = /\.(?:safetensors|npz|npy|pt|pth)$/i;
 export async function openDump(path: string): Promise<Dump> {
   if (isFolder(path)) return openFolder(path);
   if (FILES.test(path)) {
-    const [notes, last] = [[] as string[], new LastFile()];
+    const [notes, last] = [[] as string[], new LastFiles()];
     const tensors = await tensorsIn(path, { rest: basename(path).replace(FILES, '') }, notes, last);
     if (tensors.length === 0) fail('FORMAT', path, notes[0] ?? 'it has no tensors.');
     return { label: path, tensors, notes, close: async () => last.drop() };
@@ -55,7 +57,7 @@ export async function openDump(path: string): Promise<Dump> {
 async function openFolder(folder: string): Promise<Dump> {
   const found: { tensor: DumpTensor; own: string; named: NamedFile }[] = [];
   const notes: string[] = [];
-  const last = new LastFile();
+  const last = new LastFiles();
   const faults: unknown[] = [];
   let leftOut = 0;
   const files = await filesIn(folder);
@@ -118,7 +120,7 @@ async function filesIn(folder: string): Promise<string[]> {
 }
 
 /** Lists the tensors of a file. Those that it cannot read become notes. */
-async function tensorsIn(path: string, named: NamedFile, notes: string[], last: LastFile): Promise<DumpTensor[]> {
+async function tensorsIn(path: string, named: NamedFile, notes: string[], last: LastFiles): Promise<DumpTensor[]> {
   const { step, rank, rest } = named;
   const place = { ...(step === undefined ? {} : { step }), ...(rank === undefined ? {} : { rank }) };
   if (/\.safetensors$/i.test(path)) return (await safetensorsIn(path)).map((tensor) => ({ ...tensor, ...place }));
@@ -138,20 +140,28 @@ async function tensorsIn(path: string, named: NamedFile, notes: string[], last: 
   });
 }
 
-/** The file that was read last: the tensors of an .npz or .pt are read in turn, and each needs its file whole. */
-class LastFile {
-  #path: string | undefined;
-  #file: DumpFile | undefined;
+/** The files that were read last: the tensors of an .npz or .pt are read in turn, and each needs its file whole. */
+class LastFiles {
+  readonly #files = new Map<string, { readonly dump: DumpFile; readonly bytes: number }>();
 
   at(path: string): DumpFile {
-    if (path !== this.#path || !this.#file)
-      this.#file = dumpOf(basename(path), readFileBytes(path, MAX_FILE_BYTES), path);
-    this.#path = path;
-    return this.#file;
+    const found = this.#files.get(path);
+    if (found) return found.dump;
+    const content = readFileBytes(path, MAX_FILE_BYTES);
+    let room = MAX_KEPT_BYTES - content.length;
+    for (const { bytes } of this.#files.values()) room -= bytes;
+    for (const [oldest, { bytes }] of this.#files) {
+      if (room >= 0) break;
+      this.#files.delete(oldest);
+      room += bytes;
+    }
+    const dump = dumpOf(basename(path), content, path);
+    this.#files.set(path, { dump, bytes: content.length });
+    return dump;
   }
 
   drop(): void {
-    this.#file = undefined;
+    this.#files.clear();
   }
 }
 
