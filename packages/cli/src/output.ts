@@ -30,10 +30,10 @@ export function printLines(lines: readonly string[]): void {
 /** The styles of headings, which have an indented line below, of passed and of failed results. */
 const STYLES = [
   ['bold', /(?<=^\n?|\n\n)\S.*(?=\n {2})/g],
-  ['green', /\bOK\b|^AS EXPECTED\b|^A ROTATION(?=:)/gm],
+  ['green', /\bOK\b|^AS EXPECTED\b|^SAME\b|^A ROTATION(?=:)/gm],
   [
     'red',
-    /\bFAIL(?:ED)?\b|^(?:(?:(?:TWO|THREE|FOUR) )?KNOWN BUGS?|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm,
+    /\bFAIL(?:ED)?\b|^(?:(?:(?:TWO|THREE|FOUR) )?KNOWN BUGS?|WRONG PARAMETERS?|FIRST DIVERGENCE|ONE OF \d+|DIFFERENT|PARTLY RIGHT|NOT UNDERSTOOD)\b/gm,
   ],
 ] as const;
 

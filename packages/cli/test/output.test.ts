@@ -51,6 +51,9 @@ describe('colors', () => {
       [31, 'KNOWN BUG'],
       [31, 'NOT UNDERSTOOD'],
       [31, 'ONE OF 3'],
+      [31, 'WRONG PARAMETERS'],
+      [32, 'SAME'],
+      [31, 'FIRST DIVERGENCE'],
     ])
       assert.equal(printed(true, {}, `${words}: y`), `\x1b[${color}m${words}\x1b[39m: y\n`);
   });
