@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_945,
+  cli: 8_980,
   devices: 2_090,
   diagnose: 11_455,
   dialects: 9_250,

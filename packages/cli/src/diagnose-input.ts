@@ -2,7 +2,7 @@
 import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
 import { type CacheDiff, cacheDiff, RANK_LAYOUTS } from '@ropewalk/diagnose/internal';
-import { DTYPES, type RopeSpec, type Tensor, tensorFrom } from 'ropewalk';
+import { DTYPES, type RopeSpec, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { checkSides } from './cache-diff.js';
 import { positionList, sideOf } from './cache-input.js';
@@ -30,6 +30,8 @@ export interface Task {
   readonly later?: ((layout: 'bsnh' | 'bnsh') => CacheDiff) | undefined;
   /** The runs of the ranks that were put together. */
   readonly ranks?: readonly Task[];
+  /** The same runs at the positions of other layouts of ranks, by the names of these. */
+  readonly otherwise?: ReadonlyMap<string, readonly Observation[]>;
 }
 
 /** Reads the files that the options name. @throws {RopewalkError} with the option */
@@ -91,11 +93,31 @@ async function readRanks(options: DiagnoseOptions): Promise<Task> {
     const rankLayout = name === 'tp' ? undefined : `${name}:${n}/${ys.length}`;
     ranks.push(await readTask({ ...options, x: xs[n]!, y: file, positions: own?.[n] ?? positions, rankLayout }));
   }
+  const others = name === 'tp' || positions !== undefined ? [] : RANK_LAYOUTS.filter((other) => other !== name);
+  const otherwise = new Map(others.flatMap((other) => asLaidOut(ranks, other, options)));
   const layout = new Flags(options).word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
   const runs = ranks.map((one) => one.observation);
   const told = ranks.some(({ faults }) => faults);
   const faults = told ? ranks.flatMap((one, n) => (one.faults ?? []).map((words) => `rank ${n}: ${words}`)) : undefined;
-  return { ...ranks[0]!, observation: joinRanks(runs, layout), faults, ranks };
+  return { ...ranks[0]!, observation: joinRanks(runs, layout), faults, ranks, otherwise };
+}
+
+/** The runs of ranks at the positions of another layout, if it can share these tokens. */
+function asLaidOut(ranks: readonly Task[], layout: string, options: DiagnoseOptions): [string, Observation[]][] {
+  try {
+    const runs = ranks.map(({ observation }, n) => {
+      const { positions, shape } = laidOut(
+        readTokenLayout({ ...options, rankLayout: `${layout}:${n}/${ranks.length}` })!,
+      );
+      return { ...observation, positions: tensorFrom(positions, { shape }) };
+    });
+    return runs.every(({ positions }, n) => positions.size === positionList(ranks[n]!.observation.positions).length)
+      ? [[layout, runs]]
+      : [];
+  } catch (error) {
+    if (error instanceof RopewalkError) return [];
+    throw error;
+  }
 }
 
 /** Reads the same keys later in the cache. */

@@ -25,6 +25,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
     faults,
     later: laterIn,
     ranks,
+    otherwise,
   }: Task = options.demo ? demoObservation() : await (await import('./diagnose-input.js')).readTask(options);
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
@@ -36,7 +37,8 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const later = laterIn?.(result.layout.layout);
   // When another layout gives a known bug, it is open whether the kernel is right.
   const isFine = isRight(result);
-  const wrong = isFine ? [] : wrongRanks(ranks, expected);
+  const meant = isFine ? undefined : layoutThatIsRight(otherwise, expected);
+  const wrong = isFine || meant ? [] : wrongRanks(ranks, expected);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
       ? (await import('./diagnose-files.js')).writeFiles(result, options)
@@ -46,10 +48,11 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
       ...(diagnosisToJson(result, from) as object),
       ...(faults && { positionFaults: faults }),
       ...(later && { later: { right: later.isRight, ...later.layers[0] } }),
-      ...(ranks && { wrongRanks: wrong }),
+      ...(ranks && { wrongRanks: wrong, ...(meant && { rightLayout: meant }) }),
     }),
     lines: () => [
       ...positionLines(faults, isFine),
+      ...(meant ? layoutLines(options.rankLayout!, meant) : []),
       ...describeDiagnosis(result, from, { all }),
       ...(all ? plot(result) : []),
       ...(later ? ['', 'Later in the cache (--then; A is --y)', ...later.lines.map((line) => `  ${line}`)] : []),
@@ -71,6 +74,20 @@ function wrongRanks(ranks: readonly Task[] = [], expected?: Expected): { rank: n
     return isRight(found) ? [] : [{ rank, says: reportOf(found, undefined, false).head }];
   });
 }
+
+/** The layout of ranks at whose positions every rank is right. The first rank may have the same tokens in all of them. */
+function layoutThatIsRight(otherwise: Task['otherwise'] = new Map(), expected?: Expected): string | undefined {
+  for (const [layout, ranks] of otherwise)
+    if (ranks.toReversed().every((observation) => isRight(diagnoseKernel(observation, expected)))) return layout;
+  return undefined;
+}
+
+const layoutLines = (given: string, meant: string): string[] => [
+  `RANK LAYOUT WRONG: every rank is right at the positions of --rank-layout ${meant}, and not of ${given}.`,
+  `  Either the tokens are shared as ${meant}, or the ranks take the shares of ${given} and the positions of ${meant}.`,
+  `  The report below is on the positions of ${given}.`,
+  '',
+];
 
 /** Lines that say what the layout of the tokens tells of the runtime's positions, before the report. */
 function positionLines(faults: readonly string[] | undefined, isFine: boolean): string[] {

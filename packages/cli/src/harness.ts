@@ -120,11 +120,7 @@ const LANGUAGES = {
 /** Code that writes a dump of a runtime for `ropewalk trace`. */
 const HOOKS = {
   'trace-transformers': { file: 'trace_transformers.py', what: "HuggingFace's transformers" },
-  'trace-vllm': {
-    file: 'trace_vllm.py',
-    what: 'vLLM',
-    untried: 'Not run in vLLM by us: our tests run it on modules that are named and called as its own.',
-  },
+  'trace-vllm': { file: 'trace_vllm.py', what: 'vLLM' },
   'trace-llama-cpp': {
     file: 'trace_llama_cpp.h',
     what: "llama.cpp, by the eval callback of a program with llama.cpp's library",
@@ -133,7 +129,7 @@ const HOOKS = {
   'trace-onnxruntime': { file: 'trace_onnxruntime.py', what: 'an ONNX graph in ONNX Runtime' },
   'trace-torch': { file: 'trace_torch.py', what: 'a model in PyTorch' },
   'trace-numpy': { file: 'trace_numpy.py', what: 'a model in numpy' },
-} as const satisfies Record<string, Pick<Language, 'file' | 'what' | 'untried'>>;
+} as const satisfies Record<string, Pick<Language, 'file' | 'what'>>;
 
 /** The folder of the templates, which lies beside src and beside dist. */
 const TEMPLATES = fileURLToPath(new URL('../harness/', import.meta.url));
@@ -195,9 +191,8 @@ function textOf(language: Language, template: string, file: string): string {
   return withHead(head, template);
 }
 
-function hookText({ what, untried, file }: Pick<Language, 'file' | 'what' | 'untried'>): string {
-  const head = [`Writes a dump of ${what} for ropewalk trace (docs/trace.md).`, ...(untried ? [untried] : [])];
-  return withHead(head, file);
+function hookText({ what, file }: Pick<Language, 'file' | 'what'>): string {
+  return withHead([`Writes a dump of ${what} for ropewalk trace (docs/trace.md).`], file);
 }
 
 function withHead(head: readonly string[], template: string): string {

@@ -97,6 +97,27 @@ describe('the dumps of all ranks', () => {
     );
   });
 
+  test('ranks with the positions of another layout', async () => {
+    for (const [given, meant] of [
+      ['contiguous', 'zigzag'],
+      ['zigzag', 'round-robin'],
+      ['round-robin', 'contiguous'],
+    ] as const) {
+      const shares = sharesOf({ tokens: 32 }, meant, 4);
+      const place = dumpRanks([8, 8, 8, 8], (rank, token) => shares[rank]![token]!);
+      const { status, text } = await diagnosed(place, '--tokens', '32', '--rank-layout', given);
+      assert.equal(status, 1);
+      assert.match(
+        text,
+        new RegExp(`^RANK LAYOUT WRONG: every rank is right at the positions of --rank-layout ${meant}, `),
+      );
+    }
+    // 12 tokens cannot be shared in zigzag among four.
+    const place = dumpRanks([3, 3, 3, 3], (_rank, token) => token);
+    const { text } = await diagnosed(place, '--tokens', '12', '--rank-layout', 'contiguous');
+    assert.match(text, /^PARTLY RIGHT/);
+  });
+
   test('a rank’s own positions are held against its share', async () => {
     const place = dumpRanks([8, 8], (_rank, token) => token);
     for (const rank of [0, 1])
