@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_900,
   cli: 8_980,
   devices: 2_090,
-  diagnose: 11_455,
+  diagnose: 11_485,
   dialects: 9_250,
   formats: 3_250,
   model: 13_390,

@@ -170,10 +170,10 @@ export function changed(steps: RopeSteps, change: Change): RopeSteps {
 }
 
 /** Rounds cos and sin to few bits. */
-export function narrowTable(steps: RopeSteps, round: (value: number) => number): Change {
+export function narrowTable(steps: RopeSteps, round: (value: number) => number) {
   return {
     narrowTable: steps.source !== undefined,
-    cosSin(this: RopeSteps, position, j) {
+    cosSin(this: RopeSteps, position: number, j: number): readonly [cos: number, sin: number] {
       const [cos, sin] = this.source
         ? [Math.cos(this.angle(position, j)), Math.sin(this.angle(position, j))]
         : steps.cosSin.call(this, position, j);

@@ -21,11 +21,8 @@ const WHOLE_HEAD: Entry['needs'] = [
   'computed',
   'partial',
   ONE_PAIRING,
-  // A kernel with factors by pair would read past their end.
-  need(
-    'no factors by pair',
-    (steps) => steps.spec.scaling?.kind !== 'longrope' && steps.spec.freqFactors === undefined,
-  ),
+  // A kernel with factors by pair would read past their end; what is there may be 1.
+  need('no LongRoPE', (steps) => steps.spec.scaling?.kind !== 'longrope'),
   need('an even head_dim', ({ headDim }) => headDim % 2 === 0),
 ];
 
@@ -33,10 +30,16 @@ const WHOLE_HEAD: Entry['needs'] = [
 function wholeHead(steps: RopeSteps, frequencyDim: number | undefined): Change {
   const { headDim } = steps;
   const pairs = headDim / 2;
+  const { freqFactors } = steps.spec;
   const geometry = geometryOf(steps, pairs);
   return {
     ...withGeometry(steps, geometry, geometry, 0),
-    ...withSpec(steps, { rotaryDim: headDim, rotaryOffset: 0, frequencyDim }),
+    ...withSpec(steps, {
+      rotaryDim: headDim,
+      rotaryOffset: 0,
+      frequencyDim,
+      freqFactors: freqFactors && Array.from({ length: pairs }, (_, j) => freqFactors[j] ?? 1),
+    }),
     pairs,
     rotaryDim: headDim,
     rotaryOffset: 0,

@@ -102,6 +102,23 @@ export const PRECISION: readonly Mutant[] = mutantsOf('I', ['computed'], {
     needs: [],
     change: tableIn('f16'),
   },
+  'table-in-f16-twice': {
+    does: 'Rounds cos and sin to f16, multiplies them by the magnitude, which is in f16 too, and rounds them again.',
+    threads: ['ggml-org/llama.cpp#10540'],
+    needs: ['magnitude'],
+    change(steps) {
+      const narrow = narrowTable(steps, (value) => roundTo('f16', value));
+      return {
+        ...narrow,
+        cosSin(this: RopeSteps, position, j) {
+          const [cos, sin] = narrow.cosSin.call(this, position, j);
+          const { attentionFactor } = this.frequencies(); // another bug may have changed it; the next step multiplies by it
+          const again = (value: number) => roundTo('f16', value * roundTo('f16', attentionFactor)) / attentionFactor;
+          return [again(cos), again(sin)];
+        },
+      };
+    },
+  },
   'angle-recurrence-in-f32': {
     does: 'Computes each pair’s angle from the previous one by an f32 product: the error grows with pair and position.',
     threads: ['sgl-project/sglang#3134'],

@@ -278,6 +278,15 @@ export const YARN_FREQUENCIES: readonly Mutant[] = mutantsOf('E', ['yarn', FACTO
     threads: ['jingyaogong/minimind#602'],
     change: (steps) => withScaling(steps, { kind: 'linear', factor: scalingOf(steps, 'yarn').factor }),
   },
+  'ext-factor-as-zero': {
+    does: 'Takes ext_factor for 0: divides every frequency by factor, and leaves the magnitude at attn_factor.',
+    threads: ['ggml-org/llama.cpp#10540'],
+    change(steps) {
+      const { factor, attnFactor = 1 } = scalingOf(steps, 'yarn');
+      const { attentionFactor = attnFactor } = steps.spec;
+      return withSpec(steps, { scaling: { kind: 'linear', factor }, attentionFactor });
+    },
+  },
   'yarn-as-llama3': {
     does: 'Treats every unknown kind of scaling as llama3’s, with low_freq_factor 1 and high_freq_factor 4.',
     threads: ['NVIDIA-NeMo/Automodel#2825'],
