@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_670,
   bench: 2_450,
   checkpoint: 1_900,
-  cli: 8_980,
+  cli: 9_005,
   devices: 2_090,
   diagnose: 11_485,
   dialects: 9_250,
@@ -23,7 +23,7 @@ const BUDGETS = {
   oracle: 8_700,
   probe: 2_250,
   ropewalk: 14_800,
-  trace: 3_220,
+  trace: 3_595,
 };
 
 let above = 0;

@@ -5,7 +5,12 @@ import torch
 from safetensors.torch import save_file
 
 # The modules whose outputs are written: matched at the end of a module's name.
-AT = r"embed_tokens|wte|[qkv]_proj|qkv_proj|o_proj|self_attn|attn|mlp|\w*norm|ln_\w+|lm_head|(?:layers|h)\.\d+"
+AT = (
+    r"embed_tokens|wte|[qkv]_proj|qkv_proj|o_proj|self_attn|attn|(?:gate|up|gate_up)_proj|mlp"
+    r"|\w*norm|ln_\w+|lm_head|(?:layers|h)\.\d+"
+)
+# Those whose inputs are written: with them a wrong matrix is told from what was computed before it.
+INTO = r"self_attn\.o_proj|mlp\.down_proj"
 
 
 class Trace:
@@ -20,10 +25,12 @@ class Trace:
         for name, module in model.named_modules():
             if re.search(rf"(?:^|\.)(?:{at})$", name):
                 module.register_forward_hook(lambda _, args, out, name=name: self.keep(name, out))
+            if re.search(rf"(?:^|\.)(?:{INTO})$", name):
+                module.register_forward_hook(lambda _, args, out, name=name: self.keep(f"{name}.input", args[0]))
             if re.search(r"(?:^|\.)(?:self_attn|attn|attention)$", name):
                 module.register_forward_pre_hook(lambda *_, name=name: setattr(self, "attention", name))
         model.register_forward_pre_hook(self.inputs, with_kwargs=True)
-        model.register_forward_hook(lambda *_: self.write())
+        model.register_forward_hook(lambda _, args, out: self.write(getattr(out, "logits", None)))
 
     def keep(self, name, value):
         """Keeps a tensor; of a tuple the further ones as NAME.1 and so on."""
@@ -39,6 +46,9 @@ class Trace:
         self.keep("tokens", kwargs.get("input_ids", args[0] if args else None))
         self.keep("positions", kwargs.get("positions", kwargs.get("position_ids")))
 
-    def write(self):
+    def write(self, logits=None):
+        if logits is not None:  # scaled and capped, where the model does so
+            self.tensors.pop("lm_head", None)
+            self.keep("logits", logits)
         save_file(self.tensors, self.path.format(self.step))
         self.step, self.tensors = self.step + 1, {}

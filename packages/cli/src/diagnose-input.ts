@@ -73,10 +73,33 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
   if (positionsDtype !== undefined) checkPositions(run.positions, positions!);
   const expectation = await readExpected(flags, options);
   const nameOf = (field: keyof typeof run | 'expected') => flagOf(field === 'expected' ? 'expect' : field);
-  const observation = observationOf(run, expectation?.expected, nameOf);
+  // A kernel may rotate padding by any position, or not at all.
+  const own = positions === undefined ? { ...run, ...withoutPadding(run, laid!) } : run;
+  const observation = observationOf(own, expectation?.expected, nameOf);
   const faults =
     layout && positions !== undefined ? positionFaults(run.positions.readNumbers() as Float64Array, layout) : undefined;
   return { observation, ...expectation, faults, later: readLater(options, observation, expectation?.expected.spec) };
+}
+
+/** Sets padding to 0 in x and y: 0 is right at every position. */
+function withoutPadding(
+  { x, y, layout }: Pick<Observation, 'x' | 'y' | 'layout'>,
+  { shape, sequences }: ReturnType<typeof laidOut>,
+): Pick<Observation, 'x' | 'y'> {
+  const [batch, seq] = shape.slice(-2) as [number, number];
+  const used = new Set(sequences.flatMap(({ places }) => places));
+  const size = (sizes: readonly number[]): number => sizes.reduce((a, b) => a * b, 1);
+  const kept = (one: Tensor): Tensor => {
+    const rank = one.shape.length;
+    const at = layout === 'bnsh' ? rank - 2 : one.shape.indexOf(seq, rank === 4 || batch > 1 ? 1 : 0);
+    if (at < 0) return one;
+    const [row, inner] = [size(one.shape.slice(Math.min(at, 1))), size(one.shape.slice(at + 1))];
+    const host = (one.read() as Float32Array).slice();
+    for (let n = 0; n < host.length; n++)
+      if (!used.has(Math.floor(n / row) * seq + (Math.floor(n / inner) % seq))) host[n] = 0;
+    return tensorFrom(host, { shape: one.shape, dtype: one.dtype });
+  };
+  return used.size === batch * seq ? { x, y } : { x: kept(x), y: kept(y) };
 }
 
 /** Reads the dumps of all ranks, and puts them together. */

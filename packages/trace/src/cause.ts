@@ -30,6 +30,8 @@ export interface Scene {
   readonly positions: readonly number[];
   /** Reads a tensor of the same pass, as each side has it; by default of the same layer. */
   load(kind: Kind, layer?: number): Promise<{ readonly a?: Rows; readonly b?: Rows }>;
+  /** Reads a tensor of the layer with the rows of all passes up to this one, as a cache has them. */
+  loadAll(kind: Kind): Promise<{ readonly a?: Rows; readonly b?: Rows }>;
   /** The layers that have the kind on both sides. */
   layersOf(kind: Kind): readonly number[];
 }

@@ -2,7 +2,7 @@
 import { type Diagnosis, diagnose, identify } from '@ropewalk/diagnose';
 import { bindRope, planRope, type RopeSpec, RopewalkError, type Tensor, tensorFrom, zeros } from 'ropewalk';
 import { runReference } from 'ropewalk/reference';
-import type { Cause, Scene } from './cause.js';
+import { type Cause, leftBy, type Scene } from './cause.js';
 import type { Rows } from './side.js';
 
 /** Tokens and heads that a diagnosis looks at: it runs about 200 known bugs on each. */
@@ -10,12 +10,18 @@ const MOST_TOKENS = 96;
 const MOST_HEADS = 4;
 
 /** Looks for what the second side's rotation does beside the first side's, or beside the RoPE of the model's files. */
-export async function ropeCauses(scene: Scene): Promise<Cause[]> {
+export const ropeCauses = async (scene: Scene): Promise<Cause[]> => (await unlessRefused(() => causesOf(scene))) ?? [];
+
+/** Rotates rows as the model's files say, or as the first side does; undefined where neither is known. */
+export const rotatedAsA = (scene: Scene, kind: 'q' | 'k', rows: Rows): Promise<Rows | undefined> =>
+  unlessRefused(() => rotatedOf(scene, kind, rows));
+
+/** Zeros, NaN, or heads of an odd size are no input for a diagnosis. */
+async function unlessRefused<T>(run: () => Promise<T>): Promise<T | undefined> {
   try {
-    return await causesOf(scene);
+    return await run();
   } catch (error) {
-    // Zeros, NaN, or heads of an odd size are no input for a diagnosis.
-    if (error instanceof RopewalkError) return [];
+    if (error instanceof RopewalkError) return undefined;
     throw error;
   }
 }
@@ -39,13 +45,21 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
   const isRight = before.a && judged(heads(before.a), yA, positions, spec);
   const x = before.b && (!before.a || isRight) ? heads(before.b) : unrotated(yA, positions, spec);
   const [count, all] = [Math.min(MOST_HEADS, scene.a.width / headDim), scene.a.width / headDim];
+  const twice = leftBy(scene, rotatedBy(spec, scene.a, scene.positions)?.data);
+  if (twice !== undefined)
+    return [
+      { id: 'rope: rotated-twice', says: "RoPE: B is A's result rotated once more: it is rotated twice.", left: twice },
+    ];
   const looked =
     count < all || tokens.length < scene.a.tokens
       ? ` Looked at: ${count} of ${all} heads, ${tokens.length} of ${scene.a.tokens} tokens.`
       : '';
   const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
-  const says = sentencesOf(diagnosis);
-  if (isRight === false && before.b && judged(heads(before.b), yB, positions, spec)) {
+  // A rotation that was measured has no base of its own to be named.
+  const says = sentencesOf(diagnosis).map((words) =>
+    scene.heads?.rope ? words : words.replace(/ instead of 1(?=[,;.])/, ''),
+  );
+  if (scene.heads?.rope && isRight === false && before.b && judged(heads(before.b), yB, positions, spec)) {
     const other = diagnose({ x: heads(before.a!), y: yA, positions, layout: 'bsnh' }, { spec });
     return sentencesOf(other).map((words) => ({
       id: idOf(other),
@@ -53,6 +67,34 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
     }));
   }
   return says.map((words) => ({ id: idOf(diagnosis), says: words + looked }));
+}
+
+async function rotatedOf(scene: Scene, kind: 'q' | 'k', rows: Rows): Promise<Rows | undefined> {
+  const [headDim, after] = [scene.heads?.headDim, (await scene.load(`${kind}_rope`)).a];
+  const before = (await scene.load(`${kind}_norm`)).a ?? (await scene.load(kind)).a;
+  if (!headDim || after?.data.length !== before?.data.length || rows.width % headDim !== 0) return undefined;
+  const tokens = Array.from({ length: Math.min(MOST_TOKENS, rows.tokens) }, (_, t) => t);
+  const [x, y] = [before!, after!].map((one) => headsOf(one, tokens, headDim)) as [Tensor<'f32'>, Tensor<'f32'>];
+  const spec = scene.heads?.rope ?? rotationOf(x, y, scene.positions.slice(0, tokens.length));
+  return spec && rotatedBy(spec, rows, scene.positions);
+}
+
+function rotatedBy(spec: RopeSpec, rows: Rows, positions: readonly number[]): Rows | undefined {
+  if (rows.width % spec.headDim !== 0 || spec.axes) return undefined;
+  const shape = [rows.tokens, rows.width / spec.headDim, spec.headDim];
+  const y = turned(tensorFrom(rows.data, { shape }), positions, spec, 'forward');
+  return { ...rows, data: y.read() as Float32Array };
+}
+
+function turned(
+  given: Tensor<'f32'>,
+  positions: readonly number[],
+  spec: RopeSpec,
+  direction: 'forward' | 'backward',
+): Tensor<'f32'> {
+  const y = zeros('f32', given.shape);
+  runReference(bindRope(planRope({ ...spec, positions, direction, tableDtype: 'f64' }), given, y));
+  return y;
 }
 
 /** Picks tokens: the first ones, those around the first wrong one, and the last ones. */
@@ -85,15 +127,12 @@ function rotationOf(x: Tensor, y: Tensor, positions: readonly number[]): RopeSpe
 }
 
 function unrotated(y: Tensor<'f32'>, positions: readonly number[], spec: RopeSpec): Tensor<'f32'> {
-  const turned = (given: Tensor<'f32'>, direction: 'forward' | 'backward'): Tensor<'f32'> => {
-    const made = zeros('f32', y.shape);
-    runReference(bindRope(planRope({ ...spec, positions, direction, tableDtype: 'f64' }), given, made));
-    return made;
-  };
+  const turn = (given: Tensor<'f32'>, direction: 'forward' | 'backward'): Tensor<'f32'> =>
+    turned(given, positions, spec, direction);
   // Both directions multiply by the magnitude: there and back, ones become its square where RoPE rotates.
   const ones: Tensor<'f32'> = tensorFrom(new Float32Array(y.size).fill(1), { shape: y.shape });
-  const squares = turned(turned(ones, 'forward'), 'backward').read() as Float32Array;
-  const back = turned(y, 'backward').read() as Float32Array;
+  const squares = turn(turn(ones, 'forward'), 'backward').read() as Float32Array;
+  const back = turn(y, 'backward').read() as Float32Array;
   return tensorFrom(
     back.map((value, n) => value / squares[n]!),
     { shape: y.shape },

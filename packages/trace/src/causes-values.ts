@@ -1,5 +1,9 @@
 /** Causes that a step's own values show: factors, rows, norms, the residual stream, another layer. @module */
 import { type Cause, leftBy, made, number, type Scene } from './cause.js';
+import { bestOf } from './causes-attention.js';
+import { rotatedAsA } from './causes-rope.js';
+import { compare } from './compare.js';
+import type { Kind } from './names.js';
 import type { Rows } from './side.js';
 
 /** Fits b = c · a by least squares. */
@@ -27,6 +31,17 @@ function factorWords(scene: Scene, factor: number): string {
     if (Math.abs(factor * value - 1) < 2e-3) return `1/${name} = ${number(1 / value)}`;
   }
   return number(factor, 4);
+}
+
+/** Lists numbers, with runs as 3-7. */
+function numbersOf(sorted: readonly number[]): string {
+  const runs = sorted.filter((one, n) => n === 0 || one !== sorted[n - 1]! + 1);
+  const words = runs.map((from) => {
+    let to = from;
+    while (sorted.includes(to + 1)) to++;
+    return to === from ? String(from) : `${from}-${to}`;
+  });
+  return `${words.slice(0, 4).join(', ')}${words.length > 4 ? ', …' : ''}`;
 }
 
 /** Formats the least and the largest. A call does not take as many arguments as a vocabulary has tokens. */
@@ -70,6 +85,7 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
   simple.push(
     ...(await normCauses(scene, cause)),
     ...(await residualCauses(scene, cause)),
+    ...(await activationCauses(scene, cause)),
     ...headCauses(scene, cause),
   );
   const found = simple.filter((one) => one !== undefined);
@@ -87,6 +103,16 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
   if (bias)
     yield { ...bias, says: 'B is A plus one row, the same for all tokens: a bias is missing, doubled or another one.' };
   const columns = factorOf(a.data, b.data, (at) => at % width, width);
+  const empty = [...columns.keys()].filter((c) => columns[c] === 0);
+  const zeros = cause(
+    'zeros in part',
+    `Dimensions ${numbersOf(empty)} of B are 0, the others are A's: rows of the matrix were not loaded, or not computed.`,
+    made(b, (at, _t, c) => (columns[c] === 0 ? 0 : a.data[at]!)),
+  );
+  if (zeros && empty.length > 0) {
+    yield zeros;
+    return;
+  }
   const gains = cause(
     'gains',
     '',
@@ -126,25 +152,39 @@ type Try = (id: string, says: string, data: Float32Array | undefined) => Cause |
 
 /** A norm that did not run, or ran twice, or read another residual stream. */
 async function normCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)[]> {
-  const { kind, layer, a } = scene;
-  if (!['attn_norm', 'mlp_norm', 'norm'].includes(kind)) return [];
-  const { tokens, width } = a;
-  const normed = (rows: Float32Array): Float32Array => {
-    const roots = Float64Array.from({ length: tokens }, (_, t) => {
-      const row = rows.subarray(t * width, (t + 1) * width);
-      return Math.sqrt(row.reduce((sum, x) => sum + x * x, 0) / width) || 1;
-    });
-    return made(a, (at, t) => rows[at]! / roots[t]!);
-  };
+  const { kind, layer, a, proof } = scene;
+  const of = NORMED[kind];
+  if (!of && !['attn_norm', 'mlp_norm', 'norm'].includes(kind)) return [];
   const from = layer ?? 1 + Math.max(...scene.layersOf('out'));
-  const input = kind === 'mlp_norm' ? await midOf(scene, from) : await before(scene, from);
-  if (input?.data.length !== a.data.length) return [];
-  const bare = normed(input.data);
-  const gains = factorOf(bare, a.data, (at) => at % width, width);
-  const gained = (rows: Float32Array): Float32Array => made(a, (at, _t, c) => rows[at]! * gains[c]!);
-  const sums =
-    kind === 'mlp_norm' ? await sumsOf(scene, 'attn', from) : from > 0 ? await sumsOf(scene, 'mlp', from - 1) : [];
-  return [
+  const given = of
+    ? (await scene.load(of)).a
+    : kind === 'mlp_norm'
+      ? await midOf(scene, from)
+      : await before(scene, from);
+  if (given?.data.length !== a.data.length) return [];
+  // A norm of heads has one weight for all of them; a LayerNorm takes the mean off.
+  const sizes = /^[qk]_norm$/.test(kind) && scene.heads ? [a.width, scene.heads.headDim] : [a.width];
+  const norms = sizes.flatMap((size) =>
+    [false, true].flatMap((centred) => EPSILONS.map((eps) => normOf(a, given.data, size, centred, eps))),
+  );
+  const plain = norms.find(({ left }) => left <= proof);
+  const branch = kind === 'mlp_norm' ? await branchOf(scene, await before(scene, from), plain?.eps ?? 1e-6) : undefined;
+  const input = branch && !plain ? { ...given, data: branch.input } : given;
+  const own = plain ?? branch?.norm ?? norms[0]!;
+  const { size, eps, bare, gained, normed } = own;
+  const [few, of64] = [normOf(firstRows(a), firstRows(input).data, size, own.centred, eps), firstRows(scene.b)];
+  const apart = (x: number): number =>
+    compare(of64, { ...of64, data: few.gained(few.normed(firstRows(input).data, x)) }).worst;
+  const epsB = own.left <= proof ? bestOf(apart, 1e-9, 1) : eps;
+  const rotated = of === 'q' || of === 'k' ? (await rotatedAsA(scene, of, input))?.data : undefined;
+  const sums = of
+    ? []
+    : kind === 'mlp_norm'
+      ? await sumsOf(scene, 'attn', from)
+      : from > 0
+        ? await sumsOf(scene, 'mlp', from - 1)
+        : [];
+  const causes = [
     cause('norm missing', 'B has the input of the norm here: the norm did not run.', input.data),
     cause('norm weight missing', "B is normed, but without the norm's weight.", bare),
     cause(
@@ -157,9 +197,109 @@ async function normCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)
       "A's norm multiplies by 1 + weight, B's by the weight.",
       made(a, (at) => a.data[at]! - bare[at]!),
     ),
+    cause(
+      'norm centred',
+      own.centred
+        ? 'B does not subtract the mean, as RMSNorm; A does, as LayerNorm.'
+        : 'B subtracts the mean, as LayerNorm; A does not, as RMSNorm.',
+      gained(normOf(a, input.data, size, !own.centred, eps).bare),
+    ),
+    cause(
+      'epsilon',
+      `The epsilon of the norm is ${number(epsB, 2)} in B, ${eps} in A.`,
+      gained(normed(input.data, epsB)),
+    ),
     cause('norm doubled', 'B is A normed once more: the norm ran twice.', gained(normed(a.data))),
     ...sums.map(([id, says, data]) => cause(id, says, gained(normed(data)))),
+    cause(
+      'rotated before norm',
+      'B rotates before the norm of heads, A behind it.',
+      rotated && gained(normed(rotated)),
+    ),
   ];
+  return causes.some((one) => one) ? causes : [branch && cause('branch factor', branch.says, branch.data)];
+}
+
+/** Attention that is added to the stream with a factor, or with another one: the norm of the sum shows it. */
+async function branchOf({ a, b, load, proof }: Scene, stream: Rows | undefined, eps: number) {
+  const branch = (await load('attn_post')).a ?? (await load('attn')).a;
+  if (stream?.data.length !== a.data.length || branch?.data.length !== a.data.length) return undefined;
+  const sum = (factor: number, like = a): Float32Array =>
+    made(like, (at) => stream.data[at]! + factor * branch.data[at]!);
+  const [fewA, fewB] = [firstRows(a), firstRows(b)];
+  const few = (x: number): ReturnType<typeof normOf> => normOf(fewA, sum(x, fewA), a.width, false, eps);
+  const factor = bestOf((x) => few(x).left, 0.01, 100);
+  const [norm, own] = [normOf(a, sum(factor), a.width, false, eps), few(factor)];
+  if (norm.left > proof) return undefined;
+  const inB = bestOf((x) => compare(fewB, { ...fewB, data: own.gained(own.normed(sum(x, fewA))) }).worst, 0.01, 100);
+  const says = `Beside the stream, the output of attention is ${number(inB / factor)} times as large in B as in A.`;
+  return { norm, input: sum(factor), says, data: norm.gained(norm.normed(sum(inB))) };
+}
+
+const ACTIVATIONS: Readonly<Record<string, (x: number) => number>> = {
+  silu: (x) => x / (1 + Math.exp(-x)),
+  'gelu by tanh': (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
+  'gelu as x · sigmoid(1.702 x)': (x) => x / (1 + Math.exp(-1.702 * x)),
+  relu: (x) => Math.max(0, x),
+};
+
+/** The error function, to 1e-12 by its series and its continued fraction. */
+function erf(x: number): number {
+  const z = Math.abs(x);
+  if (z < 3) {
+    let [term, sum] = [z, z];
+    for (let n = 1; Math.abs(term) > 1e-17 * sum; n++) sum += (term *= (-z * z) / n) / (2 * n + 1);
+    return (Math.sign(x) * 2 * sum) / Math.sqrt(Math.PI);
+  }
+  let fraction = 0;
+  for (let n = 40; n > 0; n--) fraction = n / 2 / (z + fraction);
+  return Math.sign(x) * (1 - Math.exp(-z * z) / Math.sqrt(Math.PI) / (z + fraction));
+}
+
+/** Another activation: `act` is f(gate) · up. */
+async function activationCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)[]> {
+  if (scene.kind !== 'act') return [];
+  const [gate, up] = [await scene.load('gate'), await scene.load('up')];
+  const { a } = scene;
+  if (gate.a?.data.length !== a.data.length || up.a?.data.length !== a.data.length) return [];
+  const all = Object.entries(ACTIVATIONS).map(([name, f]) => {
+    const data = made(a, (at) => f(gate.a!.data[at]!) * up.a!.data[at]!);
+    return { name, data, left: compare(a, { ...a, data }).worst };
+  });
+  const own = all.find(({ left }) => left <= scene.proof);
+  return all.map(({ name, data }) =>
+    cause('activation', `The activation is ${name} in B, ${own?.name} in A.`, own && data),
+  );
+}
+
+/** The tensor that goes into a norm behind a block, or of heads. */
+const NORMED: Readonly<Partial<Record<Kind, Kind>>> = { q_norm: 'q', k_norm: 'k', attn_post: 'attn', mlp_post: 'mlp' };
+
+/** A number is sought in so many rows, with about 50 tries. */
+const firstRows = (rows: Rows): Rows => {
+  const tokens = Math.min(64, rows.tokens);
+  return { ...rows, tokens, data: rows.data.subarray(0, tokens * rows.width) };
+};
+
+const EPSILONS = [1e-6, 1e-5, 0, 1e-8] as const;
+
+/** A norm over so many dimensions whose weight is fitted to rows, and what it makes of its input. */
+function normOf(a: Rows, input: Float32Array, size: number, centred: boolean, eps: number) {
+  const normed = (rows: Float32Array, more = eps): Float32Array => {
+    const parts = rows.length / size;
+    const [means, roots] = [new Float64Array(parts), new Float64Array(parts)];
+    for (let n = 0; n < parts; n++) {
+      const part = rows.subarray(n * size, (n + 1) * size);
+      if (centred) means[n] = part.reduce((sum, x) => sum + x, 0) / size;
+      roots[n] = Math.sqrt(part.reduce((sum, x) => sum + (x - means[n]!) ** 2, 0) / size + more) || 1;
+    }
+    return made(a, (at) => (rows[at]! - means[Math.floor(at / size)]!) / roots[Math.floor(at / size)]!);
+  };
+  const bare = normed(input);
+  const gains = factorOf(bare, a.data, (at) => at % size, size);
+  const gained = (rows: Float32Array): Float32Array => made(a, (at) => rows[at]! * gains[at % size]!);
+  return { size, centred, eps, normed, bare, gained, left: compare(a, { ...a, data: gained(bare) }).worst };
 }
 
 async function before(scene: Scene, layer: number): Promise<Rows | undefined> {
@@ -187,6 +327,7 @@ async function sumsOf(
   const branch = (await scene.load(block, layer)).a;
   if (stream?.data.length !== scene.a.data.length || branch?.data.length !== scene.a.data.length) return [];
   const name = block === 'attn' ? 'attention' : 'the MLP';
+  const normed = (await scene.load(block === 'attn' ? 'attn_norm' : 'mlp_norm', layer)).a;
   const sums = [
     ['residual added', 'B holds the residual stream plus the output of the block here.', 1, 1],
     ['residual missing', `The residual stream is not added: B has only the output of ${name}.`, 0, 1],
@@ -195,7 +336,14 @@ async function sumsOf(
     ['branch doubled', `The output of ${name} is added twice.`, 1, 2],
     ['branch negated', `The output of ${name} is subtracted.`, 1, -1],
   ] as const;
-  return sums.map(([id, says, x, y]) => [id, says, made(scene.a, (at) => x * stream.data[at]! + y * branch.data[at]!)]);
+  const summed = (x: number, y: number, rows = stream): Float32Array =>
+    made(scene.a, (at) => x * rows.data[at]! + y * branch.data[at]!);
+  const all = sums.map(([id, says, x, y]): [string, string, Float32Array] => [id, says, summed(x, y)]);
+  if (normed?.data.length === branch.data.length) {
+    const says = `B adds the output of ${name} to the normed stream: the residual is taken behind the norm.`;
+    all.push(['residual normed', says, summed(1, 1, normed)]);
+  }
+  return all;
 }
 
 /** A sum of the residual stream and a block with the wrong terms, or a block that holds the sum. */

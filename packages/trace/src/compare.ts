@@ -111,6 +111,11 @@ const ROUNDINGS = 32;
 const FEW_ROUNDINGS = 8;
 /** No noise moves a row by more. */
 const MOST = 0.7;
+const MOST_OF_WEIGHTS = 0.95;
+/** A cause is computed anew, so that it rounds as if so many steps had. */
+const STEPS_OF_CAUSE = 8;
+/** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
+const PROVES = 3;
 
 /**
  * The ruler: the difference that rounding explains at a step.
@@ -146,16 +151,34 @@ export class Ruler {
   /**
    * @param lastPosition - the largest position, from RoPE on; else 0
    * @param weights - embeddings, whose dtype is that of weights and says nothing of later steps
-   * @param enlarges - how many times a step may enlarge the differences of its inputs
    */
-  bound(lastPosition: number, weights: readonly Rows[] = [], enlarges: number = ENLARGES): number {
+  bound(lastPosition: number, weights: readonly Rows[] = []): number {
+    return this.#boundOf(lastPosition, weights, ENLARGES, this.#steps);
+  }
+
+  /** The largest difference of a row that a cause may leave. */
+  proof(lastPosition: number, rows: readonly Rows[]): number {
+    return this.#boundOf(lastPosition, rows, PROVES, Math.max(this.#steps, STEPS_OF_CAUSE));
+  }
+
+  #boundOf(lastPosition: number, weights: readonly Rows[], enlarges: number, steps: number): number {
     const roundoff = Math.max(...[this.#held, ...weights.map((rows) => heldDtype(rows) ?? 'f32')].map(roundoffOf));
-    const rounding = (roundoff < 1e-7 ? ROUNDINGS : FEW_ROUNDINGS) * roundoff * Math.sqrt(1 + this.#steps);
-    return Math.min(MOST, Math.max(rounding + lastPosition * 2 ** -24, enlarges * this.measured));
+    const rounding = (roundoff < 1e-7 ? ROUNDINGS : FEW_ROUNDINGS) * roundoff * Math.sqrt(1 + steps);
+    // Weights in few bits move some rows by nearly as much as they have.
+    const most = this.adopted ? Math.max(MOST_OF_WEIGHTS, 1.5 * this.measured) : MOST;
+    return Math.min(most, Math.max(rounding + lastPosition * 2 ** -24, enlarges * this.measured));
+  }
+
+  /** The largest difference of rows that agree but for the noise that was measured, which is not enlarged. */
+  near(lastPosition: number): number {
+    const roundoff = roundoffOf(this.#held);
+    const once = (roundoff < 1e-7 ? ROUNDINGS : FEW_ROUNDINGS) * roundoff + lastPosition * 2 ** -24;
+    return Math.min(MOST, Math.max(once, PROVES * this.measured));
   }
 
   accept(worst: number): void {
-    this.#steps++;
+    // A step that gives the same bits has not rounded otherwise.
+    if (worst > 0) this.#steps++;
     // Two layers of the usual names: an old difference may have been one of a tensor that nothing reads.
     this.#lately = [...this.#lately.slice(-24), worst];
   }

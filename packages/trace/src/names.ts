@@ -92,7 +92,7 @@ const OUTSIDE: readonly (readonly [RegExp, Kind])[] = [
 ];
 
 /** Parts of a model whose layers are not the decoder's, and single experts, which all have the same names. */
-const ELSEWHERE = /(?:^|[._])(?:vision\w*|visual|encoder|experts)[._]/;
+const ELSEWHERE = /(?:^|[._])(?:vision\w*|visual|encoder|(?:shared_)?experts?)[._]/;
 const LAYER = /(?:^|[._])(?:layers?|h|blocks?|blk)[._]?(\d{1,5})(?:[._](.*))?$/;
 
 /**

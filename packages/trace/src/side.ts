@@ -33,6 +33,8 @@ export interface Side {
   /** The tokens and positions that the dump has, `[tokens]`. */
   readonly tokens: readonly number[] | undefined;
   readonly positions: readonly number[] | undefined;
+  /** The number of tokens in the passes before one. */
+  before(pass: number): number;
   /** Returns the number of tokens of a rank and a pass; undefined where no tensor tells. */
   rowsOf(rank: number, step: number): number | undefined;
   facts(layer: number): LayerFacts | undefined;
@@ -145,6 +147,7 @@ export async function sideOf(dump: Dump, joined: boolean): Promise<Side> {
     unnamed,
     tokens,
     positions,
+    before: (pass) => passes.slice(0, pass).reduce((sum, step) => sum + (wide.get(`0.${step}`) ?? 0), 0),
     rowsOf: (rank, step) =>
       wide.get(`${rank}.${step}`) ?? wide.get(`0.${step}`) ?? counted.get(`${rank}.${step}`) ?? tokens?.length,
     facts: (layer) => dump.facts?.layers[layer],

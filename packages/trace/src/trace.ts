@@ -255,6 +255,10 @@ class Trace {
   async #agreesAfter(pair: Pair, step: Step): Promise<boolean> {
     const { group, kind } = pair;
     const { worst, absolute } = step.difference;
+    // A convention of RoPE moves q and k alike.
+    const twin = kind === 'q_rope' ? 'k_rope' : kind === 'k_rope' ? 'q_rope' : undefined;
+    const other = twin && this.#pairs.get(keyOf(group.step, group.layer, twin));
+    if (other && ((await this.#difference(other))?.worst ?? Infinity) <= step.bound!) return false;
     const isLast =
       kind === 'out' && ![...this.#pairs.values()].some(({ group: one }) => one.layer === group.layer! + 1);
     // A norm hides the scale of the stream, which the sum with the next block does not.
@@ -279,7 +283,7 @@ class Trace {
       if (!after) continue;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
-      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.bound(this.#lastPosition));
+      const agrees = after.worst <= Math.min(worst / 5, this.#ruler.near(this.#lastPosition));
       return !isHidden && agrees && after.notFinite[1] === undefined;
     }
     return false;
@@ -288,7 +292,7 @@ class Trace {
   async #tellConvention(pair: Pair, step: Step): Promise<void> {
     if (this.#conventions.has(pair.kind)) return;
     const [cause] = await this.#causes(pair, step);
-    const why = cause ? ` ${cause.says}` : ((await this.#sameAs(pair, step)) ?? '');
+    const why = cause ? ` ${cause.says}` : '';
     this.#conventions.set(
       pair.kind,
       `${step.name} is another tensor in B, and what is made from it agrees: a difference of convention, not a fault.${why}`,
@@ -302,7 +306,7 @@ class Trace {
       const group = this.#a.groups.get(keyOf(pair.group.step, pair.group.layer, kind));
       const rows = group && kind !== pair.kind ? await this.#own(this.#a, group) : undefined;
       if (rows?.data.length === b.data.length && compare({ ...b, data: rows.data }, b).worst <= step.bound!)
-        return ` It is A's ${kind}.`;
+        return kind;
     }
     return undefined;
   }
@@ -310,14 +314,35 @@ class Trace {
   async #explain(pair: Pair, step: Step): Promise<Divergence> {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
+    const causes = await this.#causes(pair, step);
     return {
       step,
       firstToken: wrong[0] ?? difference.worstRow,
       wrongTokens: wrong.length,
       tokens: difference.tokens,
       inputs: await this.#inputs(pair, bound!),
-      causes: await this.#causes(pair, step),
+      causes: causes.length > 0 ? causes : await this.#weights(pair, step),
     };
+  }
+
+  /** The cause of a matrix whose input agrees, where nothing else gives B. */
+  async #weights(pair: Pair, { difference, bound }: Step): Promise<Cause[]> {
+    const { kind, group } = pair;
+    const from = MATRIX_OF[kind];
+    const input = from && this.#pairs.get(keyOf(group.step, from === 'norm' ? undefined : group.layer, from));
+    const apart = input && (await this.#difference(input));
+    const agrees = apart !== undefined && apart.worst <= bound! && !this.#conventions.has(from!);
+    if (!from || (!agrees && (apart || !this.#clean.has(kind)))) return [];
+    const [a, b] = (await this.#rows(pair))!;
+    if (isFlat(a, b, difference)) {
+      const like = kind === 'mlp' && !apart ? ' or of another activation' : '';
+      const why = apart ? 'the input agrees' : 'earlier layers have none';
+      const says = `The difference is as large in every token and dimension, as that of rounded weights${like}; ${why}.`;
+      return [{ id: 'flat', says }];
+    }
+    return !agrees
+      ? []
+      : [{ id: 'weights', says: 'The weights of this matrix, or its bias, are others in B: its input agrees.' }];
   }
 
   /** Names the inputs of a step that agree. */
@@ -368,11 +393,12 @@ class Trace {
       a,
       b,
       first,
-      proof: Math.min(this.#ruler.bound(this.#lastPosition, [a, b], PROVES), difference.worst / 3),
+      proof: Math.min(this.#ruler.proof(this.#lastPosition, [a, b]), difference.worst / 3),
       worst: difference.worst,
       heads: this.#heads(layer, a, b),
-      positions: this.#positions(a, b),
+      positions: this.#positions(a, b, pair.group.step),
       load: (kind, at = layer) => this.#load(kind, at === -1 ? undefined : at, pair.group.step),
+      loadAll: (kind) => this.#loadAll(kind, layer, pair.group.step),
       layersOf: (kind) =>
         [...this.#pairs.values()].flatMap(({ group, kind: own }) =>
           own === kind && group.step === pair.group.step && group.layer !== undefined ? [group.layer] : [],
@@ -380,8 +406,9 @@ class Trace {
     };
     const causes: Cause[] = [];
     if (/_rope$/.test(pair.kind)) {
-      const plain = await scene.load(pair.kind === 'q_rope' ? 'q' : 'k');
-      const left = plain.b && plain.b.data.length === b.data.length ? leftBy(scene, plain.b.data) : undefined;
+      const plain = pair.kind === 'q_rope' ? 'q' : 'k';
+      const given = (await scene.load(`${plain}_norm`)).b ?? (await scene.load(plain)).b;
+      const left = given?.data.length === b.data.length ? leftBy(scene, given.data) : undefined;
       if (left !== undefined)
         causes.push({ id: 'not rotated', says: 'RoPE: B does not rotate: it has the input of RoPE here.', left });
       else causes.push(...(await ropeCauses(scene)));
@@ -393,20 +420,20 @@ class Trace {
         causes.push(one);
         if (one.id === 'zeros') break; // A times 0 is no second cause
       }
-    if (causes.length === 0 && this.#clean.has(pair.kind) && isFlat(a, b, difference)) {
-      const says =
-        'The difference is as large in every token and dimension, as that of rounded weights; earlier layers have none.';
-      causes.push({ id: 'flat', says, left: difference.worst });
+    if (causes.length === 0) {
+      const same = await this.#sameAs(pair, step);
+      if (same) causes.push({ id: 'kind', says: `B has here what A has as ${same}.` });
     }
     const moved = this.#layouts.get(pair.kind)?.arrangement.pairs ?? 'as they are';
     const told = moved === 'as they are' ? '' : ' Dimensions are numbered as in A, where pairs lie otherwise.';
     return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
-  #positions(a: Rows, b: Rows): readonly number[] {
+  #positions(a: Rows, b: Rows, pass = 0): readonly number[] {
     const [side, { start = 0, tokens }] = this.#a.positions ? [this.#a, a] : [this.#b, b];
-    const given = side.positions?.slice(start, start + tokens);
-    return given?.length === tokens ? given : Array.from({ length: tokens }, (_, t) => t);
+    const from = side.before(pass) + start;
+    const given = side.positions?.slice(from, from + tokens);
+    return given?.length === tokens ? given : Array.from({ length: tokens }, (_, t) => from + t);
   }
 
   /** The heads of a layer: as a dump says, or as the shapes of q and k show. */
@@ -438,7 +465,32 @@ class Trace {
     if (rows) return { a: rows[0], b: rows[1] };
     const group = this.#a.groups.get(key);
     const own = group && (await this.#own(this.#a, group));
-    return own ? { a: own } : {};
+    return own ? { a: own } : this.#partOf(kind, layer, step);
+  }
+
+  /** Reads q, k or v out of a tensor that is fused on both sides: the rotated ones say how wide they are. */
+  async #partOf(kind: Kind, layer: number | undefined, step: number | undefined): Promise<{ a?: Rows; b?: Rows }> {
+    const at = ['q', 'k', 'v'].indexOf(kind);
+    const fused = at < 0 ? undefined : this.#pairs.get(keyOf(step, layer, 'qkv'));
+    const [q, k] = fused ? [await this.#load('q_rope', layer, step), await this.#load('k_rope', layer, step)] : [];
+    const whole = fused && (await this.#rows(fused));
+    if (!whole || !q?.a || !k?.a) return {};
+    const widths = [q.a.width, k.a.width, whole[0].width - q.a.width - k.a.width];
+    const from = widths.slice(0, at).reduce((sum, one) => sum + one, 0);
+    const [a, b] = whole.map((rows): Rows => {
+      const data = new Float32Array(rows.tokens * widths[at]!);
+      for (let t = 0; t < rows.tokens; t++)
+        data.set(rows.data.subarray(t * rows.width + from, t * rows.width + from + widths[at]!), t * widths[at]!);
+      return { ...rows, width: widths[at]!, headDim: undefined, data };
+    });
+    return { a: a!, b: b! };
+  }
+
+  async #loadAll(kind: Kind, layer: number | undefined, step: number | undefined): Promise<{ a?: Rows; b?: Rows }> {
+    if (!step) return this.#load(kind, layer, step);
+    const passes: { a?: Rows; b?: Rows }[] = [];
+    for (let pass = 0; pass <= step; pass++) passes.push(await this.#load(kind, layer, pass));
+    return { a: stacked(passes.map(({ a }) => a)), b: stacked(passes.map(({ b }) => b)) };
   }
 
   async #own(side: Side, group: Group): Promise<Rows | undefined> {
@@ -579,14 +631,40 @@ function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
   };
 }
 
+/** The tensor that a matrix multiplies to make another. */
+const MATRIX_OF: Readonly<Partial<Record<Kind, Kind>>> = {
+  qkv: 'attn_norm',
+  q: 'attn_norm',
+  k: 'attn_norm',
+  v: 'attn_norm',
+  attn: 'heads',
+  gate_up: 'mlp_norm',
+  gate: 'mlp_norm',
+  up: 'mlp_norm',
+  mlp: 'act',
+  head: 'norm',
+};
+
 /** The steps that read the residual stream between layers, and behind the last one. */
 const STREAM: readonly string[] = [...readersOf('out').slice(0, 4), 'norm'];
 
 /** The steps behind a sum with the stream, from which its scale can be told. */
 const SUMS: readonly string[] = ['+mid', '+mlp_norm', '+gate_up', '+gate', '+up', '+mlp', '+out'];
 
-/** A cause leaves at most so many times the noise that was measured: a step as a whole may enlarge it more. */
-const PROVES = 3;
+/** Joins the rows of passes; undefined where one is not there. */
+function stacked(passes: readonly (Rows | undefined)[]): Rows | undefined {
+  const [first] = passes;
+  if (!first || passes.length === 1) return first;
+  if (!passes.every((one) => one?.width === first.width)) return undefined;
+  const tokens = passes.reduce((sum, one) => sum + one!.tokens, 0);
+  const data = new Float32Array(tokens * first.width);
+  let at = 0;
+  for (const one of passes) {
+    data.set(one!.data, at);
+    at += one!.data.length;
+  }
+  return { ...first, tokens, data };
+}
 
 /** A dump with more tensors of unknown names is not matched by values: each is compared with many. */
 const MOST_LOST = 1000;

@@ -50,7 +50,7 @@ describe('hooks', { skip: noPython }, () => {
     const shapes = new Map(dump.tensors.filter(({ step }) => step === 0).map(({ name, shape }) => [name, shape]));
     assert.deepEqual(shapes.get(`${attention}.q_proj`), [1, 22, 192]);
     assert.deepEqual(shapes.get(`${attention}.k_rope`), [1, 2, 22, 32]);
-    assert.deepEqual(shapes.get('lm_head'), [1, 22, 1024]);
+    assert.deepEqual(shapes.get('logits'), [1, 22, 1024]);
     for (const name of ['v_proj', 'o_proj', '']) assert.ok(shapes.has(name ? `${attention}.${name}` : attention));
   });
 

@@ -98,7 +98,7 @@ describe('faults of a run are found at their step, with their cause', () => {
     assert.equal(report.divergence!.firstToken, 20);
   });
   test('another epsilon', async () => {
-    assert.deepEqual(found(await traced(await runOf({ rms_norm_eps: 1e-3 }))), ['layers.0.attn_norm', 'norm']);
+    assert.deepEqual(found(await traced(await runOf({ rms_norm_eps: 1e-3 }))), ['layers.0.attn_norm', 'epsilon']);
   });
 });
 

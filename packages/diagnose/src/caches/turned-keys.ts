@@ -77,7 +77,8 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
       from + 1 < a.tokens &&
       token + 1 < b.tokens &&
       turnOf(rowOf(a, from + 1), rowOf(b, token + 1), a.headDim, pairs).error <= MOST_ERROR;
-    if (!best || best.error > CLOSE) for (const from of alike(lengthOf(key))) if (nextToo(from)) attempt(from);
+    if (!best || best.error > CLOSE)
+      for (const from of alike(lengthOf(key), last?.gain)) if (nextToo(from)) attempt(from);
     turns.push(best);
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));
@@ -85,14 +86,13 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
 
 const isEqual = (a: Float64Array, b: Float64Array): boolean => a.every((value, n) => Object.is(value, b[n]));
 
-/** Finds the tokens whose keys have about a length, nearest first; a magnitude that was applied again is allowed for. */
-function alikeIn(lengths: readonly number[], rope?: RopeSpec): (long: number) => number[] {
+/** Finds the tokens whose keys have about a length, nearest first; a magnitude that was applied again, and the gain of the key before, are allowed for. */
+function alikeIn(lengths: readonly number[], rope?: RopeSpec): (long: number, before?: number) => number[] {
   const magnitude = rope ? frequenciesOf(rope).attentionFactor : 1;
-  const gains = [...new Set([1, magnitude, 1 / magnitude])];
   const byLength = [...lengths.keys()].sort((p, q) => lengths[p]! - lengths[q]!);
-  return (long) => {
+  return (long, before = 1) => {
     const off = new Map<number, number>();
-    for (const gain of gains) {
+    for (const gain of new Set([1, magnitude, 1 / magnitude, before])) {
       let [low, high] = [0, byLength.length];
       while (low < high) {
         const middle = (low + high) >> 1;
