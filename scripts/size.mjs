@@ -21,7 +21,7 @@ const BUDGETS = {
   'model-onnx': 2_950,
   onnx: 10_760,
   oracle: 8_700,
-  probe: 2_250,
+  probe: 2_310,
   ropewalk: 14_800,
   trace: 3_595,
 };

@@ -654,7 +654,10 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('-f, --file <file>', 'a text for the prompt, UTF-8, instead of the built-in one')
     .option('--key-env <name>', 'the environment variable that has the key of the server')
     .option('--timeout <seconds>', 'how long an answer may take; 120 unless given')
-    .option('--budget <tokens>', 'the most prompt tokens to send in all')
+    .option(
+      '--budget <tokens>',
+      'the most prompt tokens to send in all; a longer text is sent from them where it tells hypotheses apart',
+    )
     .option('--record <file>', 'keep the answers there; what the file has already is not asked again')
     .option('--replay <file>', 'judge the answers in a recording, without a server')
     .option('--svg <file>', 'draw the differences by position there, with the hypothesis that fits')

@@ -10,12 +10,20 @@ export interface Observed {
   readonly rows: readonly Row[];
 }
 
-/** Computes log-probabilities, and remembers how many forward passes of how many tokens it took. */
+/** The most logits that are kept, for temperatures: 64 MB. */
+const MAX_KEPT = 2 ** 24;
+
+/** The tokens of an answer that is made up here. */
+const LIKELIEST = 20;
+
+/** Computes log-probabilities. The logits of the model without a change are kept, as far as they have room. */
 export class Expected {
   readonly model: Model;
   readonly #engine: ChangeableEngine;
   /** The context of sessions, which some scalings depend on. */
   readonly #context: number;
+  readonly #kept = new WeakMap<Observed, Map<number, Float32Array>>();
+  #room = MAX_KEPT;
 
   constructor(model: Model, engine: ChangeableEngine, context: number) {
     this.model = model;
@@ -43,25 +51,57 @@ export class Expected {
    *
    * @param most - only rows after at most so many tokens
    */
-  async differences({ tokens, rows }: Observed, change: Change, most = tokens.length): Promise<Float64Array[]> {
+  async differences(observed: Observed, change: Change, most = observed.tokens.length): Promise<Float64Array[]> {
+    const { tokens, rows } = observed;
     const wanted = rows.filter(({ seen }) => seen <= most);
     const last = Math.max(...wanted.map(({ seen }) => seen));
     const { vocabSize } = this.model.config;
-    const { positions, temperature = 1 } = change;
+    const { positions, temperature = 1, ...more } = change;
+    const isPlain = positions === undefined && Object.keys(more).length === 0;
+    const kept = isPlain ? this.#kept.get(observed) : undefined;
+    if (kept && wanted.every(({ seen }) => kept.has(seen)))
+      return wanted.map((row) => difference(row, kept.get(row.seen)!, temperature));
+    const keep = new Map<number, Float32Array>();
+    const found = new Map<number, Float64Array>();
+    const places = new Map(wanted.map((row) => [row.seen, row]));
+    for await (const [seen, own] of this.#logits(tokens.slice(0, last), change)) {
+      const row = places.get(seen);
+      if (!row) continue;
+      found.set(seen, difference(row, own, temperature));
+      if (isPlain && !kept && this.#room >= vocabSize) {
+        keep.set(seen, own.slice());
+        this.#room -= vocabSize;
+      }
+    }
+    if (keep.size > 0) this.#kept.set(observed, keep);
+    return wanted.map(({ seen }) => found.get(seen)!);
+  }
+
+  /** Answers as a server with a change does: with the likeliest tokens after each. */
+  async answers(tokens: readonly number[], change: Change): Promise<Observed> {
+    const rows: Row[] = [];
+    for await (const [seen, own] of this.#logits(tokens, change)) {
+      const ids = Array.from(own.keys())
+        .sort((a, b) => own[b]! - own[a]!)
+        .slice(0, LIKELIEST);
+      const none = { seen, ids, logprobs: ids.map(() => 0) };
+      rows.push({ ...none, logprobs: Array.from(difference(none, own, change.temperature ?? 1), (one) => -one) });
+    }
+    return { tokens, rows };
+  }
+
+  /** Runs the model with a change. @returns the logits after so many tokens, until the next step */
+  async *#logits(tokens: readonly number[], change: Change): AsyncGenerator<[seen: number, row: Float32Array]> {
+    const { vocabSize } = this.model.config;
+    const { positions } = change;
+    const context = Math.max(this.#context, tokens.length);
+    const options = { context, ...(positions ? { positions: positions(tokens.length) } : {}) };
     this.#engine.change = change;
     try {
-      const found = new Map<number, Float64Array>();
-      const places = new Map(wanted.map((row) => [row.seen, row]));
       let seen = 0;
-      const context = Math.max(this.#context, last);
-      const options = { context, ...(positions ? { positions: positions(last) } : {}) };
-      for await (const block of logits(this.model, tokens.slice(0, last), options)) {
-        for (let start = 0; start < block.length; start += vocabSize) {
-          const row = places.get(++seen);
-          if (row) found.set(seen, difference(row, block.subarray(start, start + vocabSize), temperature));
-        }
-      }
-      return wanted.map(({ seen }) => found.get(seen)!);
+      for await (const block of logits(this.model, tokens, options))
+        for (let start = 0; start < block.length; start += vocabSize)
+          yield [++seen, block.subarray(start, start + vocabSize)];
     } finally {
       this.#engine.change = {};
     }

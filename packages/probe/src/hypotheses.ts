@@ -38,7 +38,7 @@ export interface Hypothesis {
   /** The same kind with other values of its number, which may be fitted. */
   readonly scale?: Scale;
   /** Other values of a whole number, to be tried if this one is the best and leaves too much. */
-  readonly around?: readonly Hypothesis[];
+  around?(): readonly Hypothesis[];
 }
 
 /** A kind with one number, which is fitted. */
@@ -348,7 +348,7 @@ export function placeHypotheses(near: number, count: number, hasAxes: boolean): 
       placed('restart', `starts positions again from 0 at token ${at}, once`, (n) => (n < at ? n : n - at));
     for (const [n, gap] of GAPS.entries()) {
       for (const sign of [1, -1]) {
-        const around = between(GAPS[n - 1] ?? 0, GAPS[n + 1] ?? 2 * gap).map((one) => gapAt(at, sign * one));
+        const around = () => gapsBetween(at, sign, GAPS[n - 1] ?? 0, GAPS[n + 1] ?? 2 * gap);
         if (gap < at || sign > 0) all.push({ ...gapAt(at, sign * gap), around });
       }
     }
@@ -356,11 +356,14 @@ export function placeHypotheses(near: number, count: number, hasAxes: boolean): 
   return all;
 }
 
-/** The whole numbers between two, at most 40 of them. */
-function between(low: number, high: number): number[] {
+/** At most 40 gaps between two sizes; each knows those between its neighbours. */
+function gapsBetween(at: number, sign: number, low: number, high: number): Hypothesis[] {
   const step = Math.max(1, Math.ceil((high - low) / 40));
-  const all: number[] = [];
-  for (let one = low + 1; one < high; one += step) all.push(one);
+  const all: Hypothesis[] = [];
+  for (let gap = low + 1; gap < high; gap += step) {
+    const around = step > 1 ? () => gapsBetween(at, sign, gap - step, gap + step) : undefined;
+    all.push({ ...gapAt(at, sign * gap), ...(around && { around }) });
+  }
   return all;
 }
 

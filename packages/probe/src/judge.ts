@@ -74,6 +74,8 @@ export interface Judgement {
   readonly positions: readonly { readonly seen: number; readonly difference: number; readonly left: number }[];
   /** The bases next to the model's that are excluded; for a server that agrees. */
   readonly bases?: Range | undefined;
+  /** The tokens of the shortest text, twice as long or more, that would tell the best from all rivals, where one does. */
+  readonly next?: number | undefined;
   /** The hypotheses that are excluded, and those that would not show in these tokens: their sentences. */
   readonly excluded: readonly string[];
   readonly unseen: readonly string[];
@@ -123,10 +125,12 @@ const TINY = 1e-10;
 
 type Differences = readonly Float64Array[];
 
-/** A hypothesis that was tried on the rows after at most `most` tokens, and the sum of squares that it leaves there. */
+/** A hypothesis that was tried on the rows after at most `most` tokens, and the squares that it leaves there. */
 interface Tried {
   readonly hypothesis: Hypothesis;
   readonly most: number;
+  /** The mean square of each row, and their sum. */
+  readonly rows: readonly number[];
   readonly squares: number;
 }
 
@@ -135,12 +139,14 @@ interface Tried {
  *
  * @param single - answers to prompts of one token
  * @param text - answers to a longer prompt
+ * @param longer - the text as it would go on, for what would tell hypotheses apart
  * @param onStep - called with the share that is done, in [0, 1]
  */
 export async function judge(
   expected: Expected,
   single: readonly Observed[],
   text: Observed,
+  longer: readonly number[] = [],
   onStep: (share: number) => void = () => {},
 ): Promise<Judgement> {
   for (const one of [...single, text]) expected.check(one);
@@ -168,7 +174,7 @@ export async function judge(
     const total = 20 * scales.length + hypotheses.length;
     let done = 0;
     for (const hypothesis of hypotheses) {
-      tried.push(await search.run(hypothesis, Math.min(count, Math.max(SCREEN, (hypothesis.at ?? 0) + SCREEN / 2))));
+      tried.push(await search.screen(hypothesis));
       onStep(++done / total);
     }
     if (difference <= NEAR) for (const scale of scales) tried.push(await search.fitNear(scale));
@@ -184,23 +190,17 @@ export async function judge(
         onStep((done += 10) / total);
       }
     }
-    await search.finish(tried);
+    await search.finish(tried, noise);
     await search.refine(tried, noise);
   }
   const bases = rope && within ? await search.nearest(scalesOf(rope)[0]!, rope.base, sum(search.own)) : undefined;
-  return conclude({ tried, search, noise, within, temperature, bases });
-}
-
-/** A value of a scale, and the squares that it leaves. */
-interface Place {
-  readonly value: number;
-  readonly left: number;
+  return conclude({ tried, search, noise, within, temperature, bases, expected, longer });
 }
 
 /** A scale whose best values over few tokens are known, and the share of the squares that the best leaves there. */
 interface Begun {
   readonly scale: Scale;
-  readonly best: readonly Place[];
+  readonly best: readonly Tried[];
   readonly share: number;
 }
 
@@ -242,12 +242,17 @@ class Search {
     return sum(this.own.slice(0, this.rows(most)));
   }
 
-  async squares(change: Change, most?: number): Promise<number[]> {
-    return (await this.#differences(change, most)).map(squareOf);
+  async run(hypothesis: Hypothesis, most = this.count): Promise<Tried> {
+    const rows = (await this.#differences(hypothesis.change, most)).map(squareOf);
+    return { hypothesis, most, rows, squares: sum(rows) };
   }
 
-  async run(hypothesis: Hypothesis, most = this.count): Promise<Tried> {
-    return { hypothesis, most, squares: sum(await this.squares(hypothesis.change, most)) };
+  /** Runs a hypothesis over the first tokens, and over more of them unless these exclude it. */
+  async screen(hypothesis: Hypothesis): Promise<Tried> {
+    const { at } = hypothesis;
+    const most = Math.min(this.count, Math.max(SCREEN, (at ?? 0) + SCREEN / 2));
+    const first = await this.run(hypothesis, at === undefined ? Math.min(most, FIRST) : most);
+    return first.most === most || this.gain(first) <= -APART ? first : this.run(hypothesis, most);
   }
 
   /** Says how much better one sum of squares is than another, for so many rows. Positive: `a` is better. */
@@ -267,70 +272,88 @@ class Search {
 
   /** Fits the number of a scale near the model's own. A parabola says first whether anything there can be better. */
   async fitNear(scale: Scale): Promise<Tried> {
-    const { own, at } = scale;
-    const leftAt = async (value: number): Promise<number> => (await this.run(at(value))).squares;
-    const middle = this.ownSquares(this.count);
-    const [below, above] = [await leftAt(own / ASIDE), await leftAt(own * ASIDE)];
+    const { own } = scale;
+    const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale });
+    const middle = sum(this.own);
+    const [below, above] = [(await at(own / ASIDE)).squares, (await at(own * ASIDE)).squares];
     const bend = (below + above) / 2 - middle;
     const vertex = bend > 0 ? middle - ((above - below) / 4) ** 2 / bend : 0;
     const some = middle > this.own.length * LEAST_NOISE ** 2;
     const hopeful = some && (below < middle || above < middle || vertex < LEAVES * middle);
-    const value = hopeful ? (await narrow(leftAt, own, 1.5, 8)).value : own;
-    return this.run({ ...at(value), scale });
+    if (hopeful) return narrow(at, own, 1.5, 8);
+    return { hypothesis: { ...scale.at(own), scale }, most: this.count, rows: this.own, squares: middle };
   }
 
   /** Looks for the best places of a scale: a grid over few tokens. */
   async begin(scale: Scale): Promise<Begun> {
-    const { grid, at } = scale;
+    const { grid } = scale;
     const most = Math.min(this.count, FIRST);
-    const leftAt = async (value: number): Promise<number> => (await this.run(at(value), most)).squares;
-    const left: number[] = [];
-    for (const value of grid) left.push(await leftAt(value));
-    const lowest = grid
-      .map((value, n) => ({ value, left: left[n]! }))
-      .filter(({ left: one }, n) => one <= (left[n - 1] ?? Infinity) && one <= (left[n + 1] ?? Infinity))
-      .sort((a, b) => a.left - b.left)
+    const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
+    const left: Tried[] = [];
+    for (const value of grid) left.push(await at(value));
+    const lowest = left
+      .filter(({ squares }, n) => [left[n - 1], left[n + 1]].every((next) => squares <= (next?.squares ?? Infinity)))
+      .sort(bySquares)
       .slice(0, 3);
-    const best: Place[] = [];
-    for (const { value } of lowest) best.push(await narrow(leftAt, value, grid[1]! / grid[0]!, 5));
-    best.sort((a, b) => a.left - b.left);
-    return { scale, best, share: best[0]!.left / (this.ownSquares(most) + TINY) };
+    const best: Tried[] = [];
+    for (const { hypothesis } of lowest) best.push(await narrow(at, hypothesis.value!, grid[1]! / grid[0]!, 5));
+    best.sort(bySquares);
+    return { scale, best, share: this.share(best[0]!) };
   }
 
   /** Fits the number of a scale over more and more tokens, unless others leave far less than it does. */
-  async fit({ scale, best, share }: Begun, least: number): Promise<Tried> {
-    const { grid, at } = scale;
-    const reach = Math.sqrt(grid[1]! / grid[0]!);
-    let places = best.slice(0, 2);
-    const isFar = (left: number): boolean => left > 0.9 || left > Math.max(0.05, 4 * least);
-    if (!isFar(share))
-      for (const most of new Set([Math.min(this.count, 4 * FIRST), this.count])) {
-        const next: Place[] = [];
-        for (const { value } of places)
-          next.push(await narrow(async (one) => (await this.run(at(one), most)).squares, value, reach, 9));
-        places = next.sort((a, b) => a.left - b.left).slice(0, 1);
-        if (isFar(places[0]!.left / (this.ownSquares(most) + TINY))) break;
-      }
-    return this.run({ ...at(places[0]!.value), scale });
+  async fit({ scale, best }: Begun, least: number): Promise<Tried> {
+    const { grid } = scale;
+    let found = best[0]!;
+    let open = best.slice(0, 2);
+    // The number that few tokens give is near the right one, so that the whole text takes fewer steps.
+    for (const [most, reach, steps] of [
+      [Math.min(this.count, 4 * FIRST), Math.sqrt(grid[1]! / grid[0]!), 9],
+      [this.count, 1.2, 6],
+    ] as const) {
+      const share = this.share(found);
+      if (share > 0.9 || share > Math.max(0.05, 4 * least)) break;
+      const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
+      const next: Tried[] = [];
+      for (const { hypothesis } of open) next.push(await narrow(at, hypothesis.value!, reach, steps));
+      open = next.sort(bySquares).slice(0, 1);
+      found = open[0]!;
+    }
+    return found;
   }
 
-  /** Runs the best hypotheses over the whole text, in place. */
-  async finish(tried: Tried[]): Promise<void> {
-    const partly = tried.filter((one) => one.most < this.count).sort((a, b) => this.share(a) - this.share(b));
-    for (const one of partly.slice(0, 8)) tried[tried.indexOf(one)] = await this.run(one.hypothesis);
+  /** Runs the best hypotheses over the whole text, in place, and at least one of them. */
+  async finish(tried: Tried[], noise: number): Promise<void> {
+    const partly = tried.filter(({ most }) => most < this.count).sort((a, b) => this.share(a) - this.share(b));
+    for (const [n, one] of partly.slice(0, 8).entries()) {
+      const [best] = tried.filter(({ most }) => most === this.count).sort(bySquares);
+      // Where one explains all, no other can make up for what the first rows say.
+      const rows = this.rows(one.most);
+      const isBehind =
+        best !== undefined &&
+        isNoise(best.rows, noise) &&
+        Search.better(rows, sum(best.rows.slice(0, rows)), one.squares) >= 2 * APART;
+      if (n === 0 || (!isBehind && this.gain(one) > -APART)) tried[tried.indexOf(one)] = await this.run(one.hypothesis);
+    }
   }
 
   /** Tries what is near the best hypothesis. */
   async refine(tried: Tried[], noise: number): Promise<void> {
-    const best = tried.filter(({ most }) => most === this.count).sort((a, b) => a.squares - b.squares)[0];
+    const bestOf = (): Tried | undefined => tried.filter(({ most }) => most === this.count).sort(bySquares)[0];
+    let best = bestOf();
     if (!best || this.gain(best) < CLEAR || best.squares <= best.most * LEAST_NOISE ** 2) return;
-    for (const one of best.hypothesis.around ?? []) tried.push(await this.run(one));
+    for (let around = best.hypothesis.around; around; ) {
+      for (const one of around()) tried.push(await this.run(one));
+      const next = bestOf()!;
+      around = next === best ? undefined : next.hypothesis.around;
+      best = next;
+    }
     // The factors of the best scalings are fitted. One of a list is kept unless the fitted one is clearly better.
     const listed = tried.filter(
       ({ hypothesis, most }) => hypothesis.scale && !hypothesis.fitted && most === this.count,
     );
-    if (!listed.includes(best) && isNoise(await this.squares(best.hypothesis.change), noise)) return;
-    const open = listed.sort((a, b) => a.squares - b.squares).slice(0, 3);
+    if (!listed.includes(best) && isNoise(best.rows, noise)) return;
+    const open: Pick<Tried, 'hypothesis' | 'squares'>[] = listed.sort(bySquares).slice(0, 3);
     let least = Number.POSITIVE_INFINITY;
     const seen = new Set<string>();
     for (let n = 0; n < open.length && n < MOST_SCALES; n++) {
@@ -338,13 +361,11 @@ class Search {
       const { at, around = () => [] } = hypothesis.scale!;
       if (seen.has(at(1).says)) continue;
       seen.add(at(1).says);
-      const leftAt = async (factor: number): Promise<number> => (await this.run(at(factor))).squares;
-      const { value } = await narrow(leftAt, hypothesis.value!, 4, 11);
-      const fitted = await this.run({ ...at(value), fitted: true });
+      const fitted = await narrow((factor) => this.run({ ...at(factor), fitted: true }), hypothesis.value!, 4, 11);
       if (n >= 3 || Search.better(this.own.length, fitted.squares, squares) >= APART) tried.push(fitted);
       if (fitted.squares >= least) continue;
       least = fitted.squares;
-      for (const next of around()) open.push({ hypothesis: next.at(value), most: this.count, squares: least });
+      for (const next of around()) open.push({ hypothesis: next.at(fitted.hypothesis.value!), squares: least });
     }
   }
 
@@ -362,9 +383,14 @@ class Search {
   /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps. */
   async nearest({ at }: Scale, best: number, squares: number): Promise<Range> {
     const side = async (sign: number): Promise<number | undefined> => {
+      let least = 0;
       for (const step of [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50]) {
+        if (Math.log(step) < least) continue;
         const one = at(best * step ** sign);
-        if (Search.better(this.own.length, squares, (await this.run(one)).squares) >= APART) return one.value;
+        const worse = Search.better(this.own.length, squares, (await this.run(one)).squares);
+        if (worse >= APART) return one.value;
+        // Squares grow as those of the distance, so that shorter steps than this are not excluded either.
+        least = worse > 0 ? 0.7 * Math.log(step) * Math.sqrt(APART / worse) : 0;
       }
       return undefined;
     };
@@ -384,6 +410,7 @@ function isNoise(squares: readonly number[], noise: number): boolean {
 
 const squareOf = (row: Float64Array): number => row.reduce((total, one) => total + one * one, 0) / row.length;
 const sum = (list: readonly number[]): number => list.reduce((total, one) => total + one, 0);
+const bySquares = (a: Tried, b: Tried): number => a.squares - b.squares;
 const meanOf = (list: readonly number[]): number => (list.length === 0 ? 0 : sum(list) / list.length);
 
 async function squaresOf(all: readonly Observed[], expected: Expected, temperature: number): Promise<number[]> {
@@ -392,19 +419,19 @@ async function squaresOf(all: readonly Observed[], expected: Expected, temperatu
   return squares;
 }
 
-/** Finds the least value of a function near `middle`, by golden sections of the logarithm. */
-async function narrow(
-  of: (value: number) => Promise<number>,
+/** Finds the value near `middle` that leaves the least squares, by golden sections of the logarithm. */
+async function narrow<T extends Pick<Tried, 'squares'>>(
+  of: (value: number) => Promise<T>,
   middle: number,
   reach: number,
   steps: number,
-): Promise<Place> {
+): Promise<T> {
   const golden = (Math.sqrt(5) - 1) / 2;
   let [low, high] = [Math.log(middle / reach), Math.log(middle * reach)];
-  const at = async (log: number) => ({ log, left: await of(Math.exp(log)) });
+  const at = async (log: number) => ({ log, found: await of(Math.exp(log)) });
   let [a, b] = [await at(high - golden * (high - low)), await at(low + golden * (high - low))];
   for (let n = 0; n < steps; n++) {
-    if (a.left < b.left) {
+    if (a.found.squares < b.found.squares) {
       [high, b] = [b.log, a];
       a = await at(high - golden * (high - low));
     } else {
@@ -412,8 +439,7 @@ async function narrow(
       b = await at(low + golden * (high - low));
     }
   }
-  const best = a.left < b.left ? a : b;
-  return { value: Math.exp(best.log), left: best.left };
+  return a.found.squares < b.found.squares ? a.found : b.found;
 }
 
 /** The temperatures that are tried, in logarithms around 1. */
@@ -423,11 +449,11 @@ const COOLED = 0.7;
 
 /** Fits the temperature of prompts of one token. Rounding leaves most of the squares, another temperature nearly none. */
 async function temperatureOf(single: readonly Observed[], expected: Expected): Promise<number> {
-  const at = async (value: number): Promise<number> => sum(await squaresOf(single, expected, value));
-  const own = await at(1);
+  const at = async (value: number) => ({ value, squares: sum(await squaresOf(single, expected, value)) });
+  const own = (await at(1)).squares;
   if (single.length === 0 || own < single.length * LEAST_NOISE ** 2) return 1;
-  const { value, left } = await narrow(at, 1, REACH, 16);
-  return left <= COOLED * own && Search.better(single.length, left, own) >= APART ? value : 1;
+  const { value, squares } = await narrow(at, 1, REACH, 16);
+  return squares <= COOLED * own && Search.better(single.length, squares, own) >= APART ? value : 1;
 }
 
 /** Finds the row where the noise ends and larger squares begin; undefined if there is no such row. */
@@ -446,6 +472,26 @@ function changePoint(squares: readonly number[], noise: number): number | undefi
   return best && best.gain > APART && best.before <= noise && best.after > 1.5 * best.before ? best.at : undefined;
 }
 
+/** Finds the tokens of the shortest longer text in which a server with the best hypothesis differs from all rivals. */
+async function nextOf(
+  { expected, longer, temperature }: Pick<Parameters<typeof conclude>[0], 'expected' | 'longer' | 'temperature'>,
+  { hypothesis, most, rows, squares }: Tried,
+  rivals: readonly Tried[],
+): Promise<number | undefined> {
+  const noise = Math.max(squares / rows.length, LEAST_NOISE ** 2);
+  for (let count = 2 * most; count <= longer.length; count *= 2) {
+    const server = await expected.answers(longer.slice(0, count), { temperature, ...hypothesis.change });
+    const tells = async (rival: Tried): Promise<boolean> => {
+      const apart = (await expected.differences(server, { temperature, ...rival.hypothesis.change })).map(squareOf);
+      return Search.better(count, count * noise, count * noise + sum(apart)) >= 2 * APART;
+    };
+    let all = true;
+    for (const rival of rivals) all &&= await tells(rival);
+    if (all) return count;
+  }
+  return undefined;
+}
+
 /** The bounds of the spans that are printed. */
 const SPANS = [0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, Number.POSITIVE_INFINITY];
 
@@ -456,12 +502,14 @@ async function conclude(found: {
   readonly within: boolean;
   readonly temperature: number;
   readonly bases: Judgement['bases'];
+  readonly expected: Expected;
+  readonly longer: readonly number[];
 }): Promise<Judgement> {
   const { tried, search, noise, within, temperature, bases } = found;
   const { own, count } = search;
   const rows = own.length;
   const ownSquares = sum(own);
-  const whole = tried.filter(({ most }) => most === count).sort((a, b) => a.squares - b.squares);
+  const whole = tried.filter(({ most }) => most === count).sort(bySquares);
   const first = whole[0] && (await search.rounded(whole[0]));
   const left = ({ squares, most }: Tried): number => Math.sqrt(squares / search.rows(most));
   // Rounding is not like a temperature, which single tokens show already.
@@ -471,7 +519,7 @@ async function conclude(found: {
     const { kind, says, value } = one.hypothesis;
     return { kind, says, value, left: left(one) };
   };
-  const bestSquares = isBetter ? await search.squares(first.hypothesis.change) : own;
+  const bestSquares = isBetter ? first.rows : own;
   const spans = SPANS.slice(1).flatMap((to, n) => {
     const inside = search.text.rows.flatMap(({ seen }, row) => (seen > SPANS[n]! && seen <= to ? [row] : []));
     const over = (list: readonly number[]): number => Math.sqrt(meanOf(inside.map((row) => list[row]!)));
@@ -514,6 +562,7 @@ async function conclude(found: {
     verdict: noise > OTHER ? 'other' : !fits ? 'described' : rivals.length > 0 ? 'one-of' : 'named',
     best: { ...fitOf(first), range: range || undefined },
     rivals: rivals.map(fitOf),
+    next: fits && rivals.length > 0 ? await nextOf(found, first, rivals) : undefined,
     second: second && fitOf(second),
     bases: undefined,
     excluded: [],

@@ -40,11 +40,15 @@ export interface ProbeReport extends Judgement {
   readonly singles: number;
   /** Prompt tokens that were sent in all. */
   readonly sent: number;
+  /** The prompt tokens that the `next` text takes. */
+  readonly price?: number | undefined;
 }
 
 const USUAL_TOKENS = 250;
 /** The prompts of one token, for the noise. */
 const SINGLES = 24;
+/** The longest text that is looked at to tell hypotheses apart, as a multiple of the one that is sent. */
+const LONGER = 16;
 /** The positions that are asked for where each takes a request. */
 const MOST_ROWS = 256;
 
@@ -71,30 +75,45 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
     most,
     `the least context is ${most}`,
   );
-  const tokens = tokensOf(tokenizer, text, count);
+  // A longer text is sent where the budget allows, or its price is said.
+  const longer = tokensOf(tokenizer, text, Math.min(most, LONGER * count));
+  const tokens = longer.slice(0, count);
   const singles = [...new Set(tokens)].slice(0, SINGLES);
-  const rows: Row[] = [];
-  const lengths = server.oneByOne ? lengthsOf(count) : [count];
-  const total = singles.length + lengths.length;
-  let answers = 0;
+  let [answers, total] = [0, singles.length];
   const ask = async (prompt: readonly number[], wanted: 'all' | 'last'): Promise<Row[]> => {
     const answer = await server.rows(prompt, wanted);
     onProgress('of the answers', ++answers / total);
     return answer;
   };
+  const promptsOf = (length: number): number[] => (server.oneByOne ? lengthsOf(length) : [length]);
+  const priceOf = (length: number): number => promptsOf(length).reduce((sum, one) => sum + one, 0);
+  total += promptsOf(count).length;
   const single: Observed[] = [];
   for (const token of singles) single.push({ tokens: [token], rows: await ask([token], 'last') });
-  for (const length of lengths) rows.push(...(await ask(tokens.slice(0, length), server.oneByOne ? 'last' : 'all')));
-  rows.sort((a, b) => a.seen - b.seen);
-  if (rows.length < 8) refuse('FORMAT', client.address, 'log-probabilities at 8 positions or more', rows.length);
-  const expected = new Expected(model, engine, count);
-  const found = await judge(expected, single, { tokens, rows }, (share) => onProgress('of the hypotheses', share));
+  const judged = async (text: readonly number[]): Promise<Judgement> => {
+    const rows: Row[] = [];
+    for (const length of promptsOf(text.length))
+      rows.push(...(await ask(text.slice(0, length), server.oneByOne ? 'last' : 'all')));
+    rows.sort((a, b) => a.seen - b.seen);
+    if (rows.length < 8) refuse('FORMAT', client.address, 'log-probabilities at 8 positions or more', rows.length);
+    const expected = new Expected(model, engine, text.length);
+    return judge(expected, single, { tokens: text, rows }, longer, (share) => onProgress('of the hypotheses', share));
+  };
+  let sent = tokens;
+  let found = await judged(sent);
+  while (found.next !== undefined && client.sent + priceOf(found.next) <= (access.budget ?? 0)) {
+    sent = longer.slice(0, found.next);
+    total = answers + promptsOf(sent.length).length;
+    found = await judged(sent);
+  }
+  const { next } = found;
   return {
     server: { api: server.api, about: server.about },
-    tokens: count,
+    tokens: sent.length,
     singles: singles.length,
     sent: client.sent,
     ...found,
+    price: next === undefined ? undefined : priceOf(next),
   };
 }
 

@@ -39,6 +39,13 @@ function linesOf(report: ProbeReport): string[] {
     const nearest = shown.length > 0 ? `; the nearest that were tried and are excluded: ${shown.join(' and ')}` : '';
     lines.push(`  number      ${number(best.value!)}${nearest}`);
   }
+  const { next, price } = report;
+  if (next !== undefined)
+    lines.push(
+      `  next        a text of ${number(next)} tokens would tell them apart; it takes ${number(price!)} prompt tokens, and is sent at once if a budget has them left`,
+    );
+  else if (report.verdict === 'one-of')
+    lines.push('  next        no text of up to 16 times as many tokens would tell all of them apart');
   if (second) lines.push(`  excluded    ${nats(second.left)} are left by the next best: the server ${second.says}`);
   const shown = spans.map(({ from, to, difference: all, left }) => {
     return `${from}-${to - 1} ${short(all)}${best && best.kind !== 'temperature' ? ` (${short(left)})` : ''}`;

@@ -78,6 +78,27 @@ test('a fault that nothing explains is described, not named', async () => {
   );
 });
 
+test('a longer text that tells hypotheses apart is named with its price, and sent if the budget has that', async () => {
+  const eight = changeableEngine({ backend: 'cpu', activations: 'q8' });
+  const served = await loadModelFile(join(MARLINE, 'model-q8_0.gguf'), { engine: eight });
+  opened.push(served);
+  eight.change = { rope: (spec) => ({ ...spec, scaling: { kind: 'yarn', factor: 4, originalContext: 256 } }) };
+  const server = await serve('vllm', runOf(served), model);
+  const sent = (budget?: number) => probe(server.url, { model, engine, tokens: 16, budget });
+  try {
+    // A text of 16 tokens, and 18 prompts of one of them: the price is one token more than the second budget has left.
+    for (const report of [await sent(), await sent(16 + 18 + 31)]) {
+      assert.deepEqual([report.verdict, report.next, report.price, report.sent], ['one-of', 32, 32, 34]);
+      assert.match(reportLines(report).join('\n'), /^ {2}next {8}a text of 32 tokens would tell them apart/m);
+    }
+    const report = await sent(16 + 18 + 32);
+    assert.deepEqual([report.verdict, report.tokens, report.next], ['named', 32, undefined]);
+    assert.match(report.best!.says, /YaRN, factor 4, original context 256/);
+  } finally {
+    await server.close();
+  }
+});
+
 test('another model is not judged', async () => {
   const report = await probed(
     async (tokens) =>
