@@ -25,7 +25,8 @@ const REFUSED: Readonly<Record<string, readonly [number, string]>> = {
 function hub(asked: string[]): Server {
   return createServer((request, response) => {
     const { pathname } = new URL(request.url!, 'http://hub');
-    asked.push(`${request.headers.host!.split(':')[0]}${pathname} ${request.headers.range ?? ''}`.trim());
+    const { host, range, referer, cookie } = request.headers;
+    asked.push([`${host!.split(':')[0]}${pathname}`, range, referer, cookie].filter(Boolean).join(' '));
     const port = request.headers.host!.split(':')[1];
     const [, owner, model, ...rest] = pathname.split('/');
     const name = `${owner}/${model}`;
@@ -140,6 +141,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     ]);
     assert.deepEqual(await violations(page), []);
     await choice.selectOption('Some/Ggufs/small.gguf');
+    await page.getByLabel('Some/Ggufs has no config.json').waitFor();
     await page.getByRole('button', { name: 'Ask', exact: true }).click();
     await page.getByRole('heading', { name: 'Some/Ggufs/small.gguf' }).waitFor();
     await page.getByText('llama, 4 layers').waitFor();
@@ -163,6 +165,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
       ['Some/Private', /not signed in: the name is wrong, .* Check the name/],
       ['Some/Busy', /too often .* Wait some minutes/],
       ['Some/Broken', /status 503\. Ask again later/],
+      ['Some/Broken/100%.json', /status 503\. Ask again later/],
       ['Some/Nothing', /has no Some\/Nothing\/resolve\/main\/config\.json\. Check the name/],
       ['Some/Page', /sends a web page in place of config\.json\. Give the address of the file itself/],
       ['Some/Cut', /Some\/Cut.*JSON/],
@@ -199,6 +202,12 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     await diagnose.getByRole('button', { name: 'Ask' }).click();
     await diagnose.waitForFunction((config) => document.querySelector('textarea')?.value === config, CONFIG);
     assert.deepEqual(await violations(diagnose), []);
+    await ask(diagnose, 'Some/Huge/a.gguf');
+    await diagnose.getByText('sends a.gguf only as a whole').waitFor();
+    asked.length = 0;
+    await ask(diagnose, 'Some/Ggufs/small.gguf');
+    await diagnose.waitForFunction(() => document.querySelector('textarea')?.value === 'Some/Ggufs/small.gguf');
+    assert.match(asked.join('\n'), /^localhost\/cdn\/file\/small\.gguf bytes=0-0$/m);
     await diagnose.context().close();
 
     const generate = await visit('generate/?model=Some/Ggufs/small.gguf');
@@ -207,6 +216,15 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(await violations(generate), []);
     await generate.getByRole('button', { name: 'Ask' }).click();
     await generate.getByText('llama, 4 layers, 1024 tokens in the vocabulary').waitFor();
+    asked.length = 0;
+    await ask(generate, 'Some/Model');
+    await generate.getByText('there is no model.safetensors').waitFor();
+    assert.deepEqual(asked.slice(0, 4), [
+      '127.0.0.1/Some/Model/resolve/main/config.json',
+      'localhost/cdn/file/config.json',
+      '127.0.0.1/Some/Model/resolve/main/config.json bytes=0-0',
+      'localhost/cdn/file/config.json bytes=0-0',
+    ]); // and no cookie and no address of the page
     await generate.context().close();
   });
 });
