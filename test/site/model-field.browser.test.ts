@@ -5,11 +5,11 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { MODELS } from '../../site/src/explore/models.js';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { noBrowser } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
-import { ISOLATED, serveSite, UNDER, violations } from '../support/site.js';
+import { ISOLATED, openedSite, UNDER, violations } from '../support/site.js';
 
 const HUB = 'https://huggingface.co';
 const CONFIG = JSON.stringify(MODELS.find(({ id }) => id === 'Qwen/Qwen3-8B')!.config);
@@ -65,23 +65,18 @@ function hub(asked: string[]): Server {
 }
 
 describe('a model by its name in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
+  // A page whose HTML a test has changed counts as public, and may not ask this machine without the flag.
+  const opened = openedSite({ headers: ISOLATED, flags: ['--disable-features=LocalNetworkAccessChecks'] });
   let server: Server;
   let asked: string[];
   let origin: string;
   before(async () => {
-    site = await serveSite(ISOLATED);
-    // A page whose HTML a test has changed counts as public, and may not ask this machine without the flag.
-    browser = await openChromium(['--disable-features=LocalNetworkAccessChecks']);
     asked = [];
     server = hub(asked);
     await new Promise<void>((resolve) => server.listen(0, resolve));
     origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   });
-  after(async () => {
-    await browser.close();
-    site.close();
+  after(() => {
     server.closeAllConnections();
     server.close();
   });
@@ -89,9 +84,9 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
   /** Opens a page of the site as it is built, with the local server in the place of the hub and of the hosts of its files. */
   async function visit(path: string): Promise<Page> {
     asked.length = 0;
-    const page = await browser.newPage({ serviceWorkers: 'block' });
+    const page = await opened.browser.newPage({ serviceWorkers: 'block' });
     await page.route(
-      (url) => url.origin === site.origin && url.pathname.endsWith('/'),
+      (url) => url.origin === opened.site.origin && url.pathname.endsWith('/'),
       async (route) => {
         const response = await route.fetch();
         const html = (await response.text())
@@ -101,7 +96,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
         return route.fulfill({ response, body: html });
       },
     );
-    await page.goto(`${site.origin}${UNDER}${path}`);
+    await page.goto(`${opened.site.origin}${UNDER}${path}`);
     await page.locator('main h1').first().waitFor();
     return page;
   }
