@@ -1,26 +1,16 @@
 /** Tests the page AI Core: the figures of the docs, the findings beside statements, and the zooming timeline. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { measureRopeKernel } from '@ropewalk/ascend';
-import type { Browser } from 'playwright-core';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
-import { serveSite, violations, visit } from '../support/site.js';
+import { noBrowser } from '../support/browser.js';
+import { openedSite, violations } from '../support/site.js';
 import { until } from '../support/until.js';
 
 describe('AI Core in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium();
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite();
 
   test('the cycles of the library, runs beside each other, findings and the timeline', async () => {
-    const { page, wrong } = await visit(browser, site, 'aicore/?shape=1,16,4,64&dtype=f32');
+    const { page, wrong } = await opened.visit('aicore/?shape=1,16,4,64&dtype=f32');
     const call = {
       shape: [1, 16, 4, 64],
       dtype: 'f32',
@@ -54,6 +44,15 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
     const before = await shown();
     await page.getByRole('button', { name: 'Zoom in' }).click();
     await until(async () => (await shown()) !== before, 'other cycles are shown');
+    // The statements of block 0, with the cycles that the library counts; one shows where it first runs.
+    const { instructions } = measureRopeKernel('baseline', call, { chip: '910B3', record: true }).run.blocks[0]!;
+    const line = 'copyOut: DataCopyPad(_y_gm[idy], output_ub, params)';
+    const own = instructions!.filter((one) => one.line === line);
+    const row = page.getByRole('region', { name: 'Statements' }).getByRole('row', { name: line });
+    const spent = own.reduce((sum, { start, end }) => sum + end - start, 0);
+    assert.equal(await row.getByRole('cell').last().innerText(), Math.round(spent).toLocaleString('en'));
+    await row.getByRole('button').click();
+    await page.locator('.aicore-timeline title').getByText(line).first().waitFor({ state: 'attached' });
     assert.deepEqual(await violations(page), []);
     await page.getByLabel('Shape').fill('1,2,3');
     await page.getByRole('button', { name: 'Run on the model' }).click();

@@ -2,26 +2,16 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
-import type { Browser } from 'playwright-core';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import { describe, test } from 'node:test';
+import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
-import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+import { ISOLATED, openedSite, violations } from '../support/site.js';
 
 describe('Bench in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite(ISOLATED);
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ headers: ISOLATED, flags: SOFTWARE_GPU });
 
   test('cpu: figures, saved and compared; a file that is something else', async () => {
-    const { page, wrong } = await visit(browser, site, 'bench/');
+    const { page, wrong } = await opened.visit('bench/');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     const save = page.getByRole('button', { name: 'Save the results' });
     await save.waitFor();
@@ -52,7 +42,7 @@ describe('Bench in Chromium', { skip: noBrowser }, () => {
   });
 
   test('webnn, which is not there, is said; webgpu runs and stops', async () => {
-    const { page, wrong } = await visit(browser, site, 'bench/?backend=webnn');
+    const { page, wrong } = await opened.visit('bench/?backend=webnn');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText('webnn is not there: this browser has no navigator.ml').waitFor();
     await page.getByLabel('Backend').selectOption('webgpu');

@@ -1,33 +1,16 @@
 /** Tests the page Check: every suite on cpu and webgpu in Chromium, with a filter, stopped, and saved. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, describe, test } from 'node:test';
-import type { Browser } from 'playwright-core';
-import {
-  noBrowser,
-  noWebnnBrowser,
-  openChromium,
-  openWebnnChromium,
-  type Site,
-  SOFTWARE_GPU,
-} from '../support/browser.js';
-import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+import { describe, test } from 'node:test';
+import { noBrowser, noWebnnBrowser, openChromium, openWebnnChromium, SOFTWARE_GPU } from '../support/browser.js';
+import { ISOLATED, openedSite, violations, visit } from '../support/site.js';
 import { until } from '../support/until.js';
 
 describe('Check in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite(ISOLATED);
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ headers: ISOLATED, flags: SOFTWARE_GPU });
 
   test('every suite is right on cpu, with its table, downloads and report', async () => {
-    const { page, wrong } = await visit(browser, site, 'check/?backends=cpu+webnn');
+    const { page, wrong } = await opened.visit('check/?backends=cpu+webnn');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText(/^\d+ cases ran, 0 are wrong\.$/).waitFor();
     const cards = await page.locator('.check-runs').innerText();
@@ -56,7 +39,7 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a suite on webgpu leaves the page responsive, pauses and stops', async () => {
-    const { page, wrong } = await visit(browser, site, 'check/?backends=webgpu&filter=published');
+    const { page, wrong } = await opened.visit('check/?backends=webgpu&filter=published');
     await page.evaluate(() => {
       const long: number[] = [];
       Object.assign(globalThis, { long });
@@ -92,7 +75,7 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
   test('a GPU that is lost: no case is called wrong for it, and the page says what to do', async (t) => {
     const own = await openChromium(SOFTWARE_GPU); // the test kills its GPU process
     t.after(() => own.close());
-    const { page } = await visit(own, site, 'check/?backends=webgpu');
+    const { page } = await visit(own, opened.site, 'check/?backends=webgpu');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText(/^[1-9]\d* cases so far/).waitFor();
     const session = await own.newBrowserCDPSession();
@@ -104,7 +87,7 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
   test('WebNN, in a browser that has it', { skip: noWebnnBrowser() }, async (t) => {
     const own = await openWebnnChromium();
     t.after(() => own.close());
-    const { page, wrong } = await visit(own, site, 'check/?backends=webnn&filter=add');
+    const { page, wrong } = await visit(own, opened.site, 'check/?backends=webnn&filter=add');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText(/^[1-9]\d* cases ran, 0 are wrong\.$/).waitFor();
     assert.match(await page.locator('.check-runs').innerText(), /WebNN on cpu/);

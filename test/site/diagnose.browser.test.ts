@@ -3,17 +3,17 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { describeDiagnosis, diagnose, diagnosisToJson, MUTANTS } from '@ropewalk/diagnose';
 import { convertRope } from '@ropewalk/dialects';
 import { parseNpy, parseNpz, writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
 import { mutantExample } from '@ropewalk/oracle';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { type Tensor, tensorFrom } from 'ropewalk';
 import { roleOf } from '../../site/src/diagnose/roles.js';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { noBrowser } from '../support/browser.js';
 import { ggufOf } from '../support/model-files.js';
-import { serveSite, violations, visit } from '../support/site.js';
+import { openedSite, violations } from '../support/site.js';
 
 const POSITIONS = [0, 1, 40, 511, 8191, 131071];
 const SHAPE = [POSITIONS.length, 3, 64];
@@ -74,19 +74,10 @@ test('arrays get their roles by their names', () => {
 });
 
 describe('Diagnose in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium();
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite();
 
   test('three .npy and a config.json: the bug is named, with the report that the library gives', async () => {
-    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { page, wrong: bad } = await opened.visit('diagnose/');
     await choose(page, {
       'x.npy': npy(x),
       'y.npy': npy(wrong),
@@ -137,7 +128,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   });
 
   test('.npz, safetensors, raw files, a record, a model, and nothing', async () => {
-    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { page, wrong: bad } = await opened.visit('diagnose/');
     const named = new Map<string, Tensor>([
       ['x', x],
       ['y', right],
@@ -189,7 +180,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a folder that is dragged onto the page, with a GGUF that says what was meant; cells read with the keyboard', async () => {
-    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { page, wrong: bad } = await opened.visit('diagnose/');
     const folder = mkdtempSync(join(tmpdir(), 'ropewalk-drop-'));
     const model = ggufOf([], {
       'general.architecture': 'qwen2',
@@ -228,7 +219,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   });
 
   test('arguments of a peer and their tables say what was meant', async () => {
-    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { page, wrong: bad } = await opened.visit('diagnose/');
     const { arguments: own, tables } = convertRope(SPEC, 'infiniop', { positions: 512 });
     const names = Object.fromEntries(tables.map(({ name }) => [name, `${name}.npy`]));
     const text = JSON.stringify({ target: 'infiniop', arguments: own, tables: names });
@@ -250,7 +241,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a bad file is said, and the page goes on; the example shows a report', async () => {
-    const { page, wrong: bad } = await visit(browser, site, 'diagnose/');
+    const { page, wrong: bad } = await opened.visit('diagnose/');
     await choose(page, { 'x.npy': 'hello', 'picture.png': 'PNG' });
     await page
       .getByRole('alert')
@@ -268,7 +259,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     const mutant = MUTANTS.find(({ id }) => id === 'batch-for-sequence')!;
     const { observation, expected, from } = mutantExample(mutant);
     const found = diagnose(observation, expected);
-    const { page, wrong: bad } = await visit(browser, site, `diagnose/?bug=${mutant.id}`);
+    const { page, wrong: bad } = await opened.visit(`diagnose/?bug=${mutant.id}`);
     await head(page).waitFor();
     assert.equal(await head(page).innerText(), describeDiagnosis(found, from, { all: true })[0]);
     await page.getByText('batch-for-sequence ran on it.').waitFor();

@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
-import type { Browser } from 'playwright-core';
+import { describe, test } from 'node:test';
 import { DOCS_PAGES } from '../../site/build/docs.js';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
-import { builtSite, DIST, serveSite, UNDER, violations, visit } from '../support/site.js';
+import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
+import { builtSite, DIST, openedSite, UNDER, violations } from '../support/site.js';
 
 /** Reads the HTML of every page, by its path. */
 function htmlPages(): Map<string, string> {
@@ -56,28 +55,19 @@ test('the API reference is among the pages where npm run docs has written it', (
 });
 
 describe('Docs in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ flags: SOFTWARE_GPU });
 
   test('a page reads without JavaScript', async () => {
-    const context = await browser.newContext({ javaScriptEnabled: false });
+    const context = await opened.browser.newContext({ javaScriptEnabled: false });
     const page = await context.newPage();
-    await page.goto(`${site.origin}${UNDER}docs/cpu/`);
+    await page.goto(`${opened.site.origin}${UNDER}docs/cpu/`);
     assert.ok((await page.locator('article').innerText()).length > 2000);
     assert.ok((await page.locator('.docs-side a').count()) > 30);
     await context.close();
   });
 
   test('the search finds sections from the keyboard, and its words lie in the address', async () => {
-    const { page, wrong } = await visit(browser, site, 'docs/');
+    const { page, wrong } = await opened.visit('docs/');
     await page.getByLabel('Search the docs').fill('known bugs');
     await page.waitForURL(/\?q=known\+bugs$/);
     await page.locator('.docs-results a').first().waitFor();
@@ -89,23 +79,25 @@ describe('Docs in Chromium', { skip: noBrowser }, () => {
       ['half vs interleaved', /\/docs\/glossary\/#(half|interleaved|pairing)/],
       ['What is rope_theta', /\/docs\/glossary\/#base/],
       ['GQA', /\/docs\/glossary\/#kv-heads/],
+      ['webgpu fallback', /\/docs\/webgpu\/#when-it-fails/],
+      ['longrope', /\/docs\/glossary\/#longrope/],
     ] as const) {
-      await page.goto(`${site.origin}${UNDER}docs/?q=${encodeURIComponent(asked)}`);
+      await page.goto(`${opened.site.origin}${UNDER}docs/?q=${encodeURIComponent(asked)}`);
       assert.match((await page.locator('.docs-results a').first().getAttribute('href'))!, first, asked);
     }
-    await page.goto(`${site.origin}${UNDER}docs/?q=zzqqxx`);
+    await page.goto(`${opened.site.origin}${UNDER}docs/?q=zzqqxx`);
     await page.getByText('Nothing found').waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });
 
   test('every example with a Run button runs in the page and prints what the page says', async () => {
-    const { page, wrong } = await visit(browser, site, 'docs/cpu/');
+    const { page, wrong } = await opened.visit('docs/cpu/');
     const pages = DOCS_PAGES.filter(({ content }) => content?.includes('data-example'));
     const differ: string[] = [];
     let ran = 0;
     for (const { path } of pages) {
-      await page.goto(`${site.origin}${UNDER}${path}/`);
+      await page.goto(`${opened.site.origin}${UNDER}${path}/`);
       const examples = page.locator('[data-example]');
       for (let i = 0; i < (await examples.count()); i++) {
         await examples.nth(i).getByRole('button', { name: 'Run' }).click();
@@ -127,7 +119,7 @@ describe('Docs in Chromium', { skip: noBrowser }, () => {
   for (const dark of [false, true])
     test(`long pages in ${dark ? 'dark' : 'light'} on a phone and a desktop`, async () => {
       for (const path of ['docs/', 'docs/cli/', 'docs/dialects/cann/']) {
-        const { page, wrong } = await visit(browser, site, path, { dark });
+        const { page, wrong } = await opened.visit(path, { dark });
         for (const width of [1440, 375]) {
           await page.setViewportSize({ width, height: 800 });
           assert.deepEqual(await violations(page), [], `${path} at ${width} px`);

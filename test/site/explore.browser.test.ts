@@ -2,16 +2,16 @@
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { readModelRope } from '@ropewalk/checkpoint/node';
 import { compareModels, convertRope, effectiveRope, huggingface } from '@ropewalk/dialects';
 import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '@ropewalk/onnx';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { published, reachOf } from '../../site/src/explore/model.js';
 import { COPIES, MODELS } from '../../site/src/explore/models.js';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { noBrowser } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
-import { serveSite, violations, visit } from '../support/site.js';
+import { openedSite, violations } from '../support/site.js';
 
 const BOX = join(ROOT, 'models/marline');
 const LLAMA = 'meta-llama/Meta-Llama-3.1-8B';
@@ -48,16 +48,7 @@ test('pictures end where their RoPE does: the short list, the window, the contex
 });
 
 describe('Explore in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium();
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite();
   /** Reads one fact from the list of facts. */
   const fact = (page: Page, name: string): Promise<string> =>
     page
@@ -66,7 +57,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
       .innerText();
 
   test('a published model: facts, pictures, layers that differ, and an address that opens them again', async () => {
-    const { page, wrong } = await visit(browser, site, 'explore/');
+    const { page, wrong } = await opened.visit('explore/');
     const { invFreq } = effectiveRope(ropeOf(LLAMA).layers[0]!.rope!);
     const slow = invFreq.filter((f) => f * 131072 < 2 * Math.PI).length;
     await page.getByText(`${slow} of 64 pairs make less than one turn within 131,072 tokens`).waitFor();
@@ -106,7 +97,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
   });
 
   test("dropped: a folder, a GGUF, a file that is no model; two peers' readings of one model", async () => {
-    const { page, wrong } = await visit(browser, site, 'explore/');
+    const { page, wrong } = await opened.visit('explore/');
     const input = page.locator('input[type=file]');
     await input.setInputFiles(join(ROOT, 'README.md'));
     const alert = page.getByRole('alert');
@@ -140,7 +131,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
 
   test('two models part where the library says', async () => {
     const other = 'Qwen/Qwen3-8B';
-    const { page, wrong } = await visit(browser, site, `explore/?tab=compare&with=${other}&b=float64`);
+    const { page, wrong } = await opened.visit(`explore/?tab=compare&with=${other}&b=float64`);
     const [a, b] = [LLAMA, other].map((id) => ({ rope: ropeOf(id), recipe: 'float64' as const }));
     const { groups, notes } = compareModels(a!, b!, [1]);
     await page.getByText(groups[0]!.verdict[0]!).waitFor();
@@ -166,7 +157,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
   });
 
   test('two models with one RoPE are the same, however many layers they have; a head size is not rounding', async () => {
-    const { page, wrong } = await visit(browser, site, 'explore/?model=Qwen/Qwen3-0.6B&tab=compare&with=Qwen/Qwen3-8B');
+    const { page, wrong } = await opened.visit('explore/?model=Qwen/Qwen3-0.6B&tab=compare&with=Qwen/Qwen3-8B');
     await page.getByText('same to the last bit The same RoPE to the last bit.').waitFor();
     await page.getByText('A has 28 layers and B 36: only the first 28 are compared.').waitFor();
     await page.getByLabel('B, read as', { exact: true }).selectOption('ggml-f32');
@@ -184,7 +175,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
   });
 
   test('convert: the arguments of the library, copied; a refusal; tables', async () => {
-    const { page, wrong } = await visit(browser, site, 'explore/?tab=convert&at=3');
+    const { page, wrong } = await opened.visit('explore/?tab=convert&at=3');
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     const { rope } = ropeOf(LLAMA).layers[0]!;
     for (const peer of ['ggml', 'gguf', 'vllm']) {
@@ -224,7 +215,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
   });
 
   test('export: the graph of the library; what no graph can say is said', async () => {
-    const { page, wrong } = await visit(browser, site, 'explore/?tab=export&form=primitives');
+    const { page, wrong } = await opened.visit('explore/?tab=export&form=primitives');
     await page.getByRole('button', { name: 'Build the model' }).click();
     const [saved] = await Promise.all([
       page.waitForEvent('download'),

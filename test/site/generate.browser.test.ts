@@ -1,14 +1,14 @@
 /** Tests the page Generate: the bundled model writes the same as in Node, from the site and from dropped files. */
 import assert from 'node:assert/strict';
 import { basename, join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { generate } from '@ropewalk/model';
 import { loadModelFolder, loadModelPath } from '@ropewalk/model/node';
-import type { Browser, Page } from 'playwright-core';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
+import type { Page } from 'playwright-core';
+import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
 import { GEMMA3, noPython, SMOLLM2 } from '../support/python.js';
-import { ISOLATED, serveSite, violations, visit } from '../support/site.js';
+import { ISOLATED, openedSite, violations } from '../support/site.js';
 
 const BOX = join(ROOT, 'models/marline');
 const PROMPT = 'Call me';
@@ -26,16 +26,7 @@ async function written(load: typeof loadModelPath, path: string, asChat = false)
 }
 
 describe('Generate in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite(ISOLATED);
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ headers: ISOLATED, flags: SOFTWARE_GPU });
   /** Loads the model whose headers were read, and generates. @returns the prompt and the text */
   async function text(page: Page): Promise<string> {
     await page.getByRole('button', { name: 'Load', exact: true }).click();
@@ -48,7 +39,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
 
   for (const backend of ['cpu', 'webgpu'])
     test(`the model in the box on ${backend}`, async () => {
-      const { page, wrong } = await visit(browser, site, `generate/?backend=${backend}&${SET}`);
+      const { page, wrong } = await opened.visit(`generate/?backend=${backend}&${SET}`);
       await page.getByRole('button', { name: 'Look at it' }).click();
       await page.getByText('llama, 4 layers, 1024 tokens in the vocabulary').waitFor();
       const expected = await written(loadModelPath, join(BOX, 'model-q8_0.gguf'));
@@ -59,7 +50,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     });
 
   test('a dropped HuggingFace folder; a file that is no model before it', async () => {
-    const { page, wrong } = await visit(browser, site, `generate/?from=other&${SET}`);
+    const { page, wrong } = await opened.visit(`generate/?from=other&${SET}`);
     await page.locator('input[type=file]').setInputFiles(join(ROOT, 'README.md'));
     await page.locator('.notice.error').waitFor();
     assert.match(await page.locator('.notice.error').innerText(), /README\.md.*Choose another model/s);
@@ -76,7 +67,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     { path: GEMMA3, words: 'gemma3, 18 layers', chat: false }, // its file has no chat template
   ])
     test(`a published model: ${basename(path)}`, { skip: noPython }, async () => {
-      const { page, wrong } = await visit(browser, site, `generate/?from=other&${SET}`);
+      const { page, wrong } = await opened.visit(`generate/?from=other&${SET}`);
       await page.locator('input[type=file]').setInputFiles(path);
       await page.getByText(words).waitFor();
       const expected = await written(loadModelPath, path, chat);
@@ -86,7 +77,7 @@ describe('Generate in Chromium', { skip: noBrowser }, () => {
     });
 
   test('a long text stops when told to', async () => {
-    const { page, wrong } = await visit(browser, site, 'generate/?max=200&context=256&seed=3');
+    const { page, wrong } = await opened.visit('generate/?max=200&context=256&seed=3');
     await page.getByRole('button', { name: 'Look at it' }).click();
     await page.getByRole('button', { name: 'Load', exact: true }).click();
     await page.getByText(/^loaded on/).waitFor();

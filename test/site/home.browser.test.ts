@@ -1,26 +1,16 @@
 /** Tests the page Home: its picture turns with the slider, its figures are right, and its links work. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { builtInCases } from '@ropewalk/cli/internal';
 import { MUTANTS } from '@ropewalk/diagnose';
-import type { Browser } from 'playwright-core';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
-import { serveSite, UNDER, violations, visit } from '../support/site.js';
+import { noBrowser } from '../support/browser.js';
+import { openedSite, UNDER, violations } from '../support/site.js';
 
 describe('Home in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium();
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite();
 
   test('the picture is there within a second, follows the slider, and the address keeps it', async () => {
-    const { page, wrong } = await visit(browser, site, '');
+    const { page, wrong } = await opened.visit('');
     const painted = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]!.startTime);
     assert.ok(painted < 5000, `${painted} ms`); // it takes a second on a quiet machine, see docs/site.md
     const picture = page.getByRole('img', { name: /pairs \(j, j \+ 8\) at position/ }).first();
@@ -41,7 +31,7 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a bug that is chosen spoils the right column, and its dials; the link keeps it', async () => {
-    const { page, wrong } = await visit(browser, site, '');
+    const { page, wrong } = await opened.visit('');
     const fetched: string[] = [];
     page.on('request', (request) => fetched.push(request.url()));
     const texts = page.locator('.two-texts-text');
@@ -85,14 +75,14 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(await texts.allInnerTexts(), [again, other], 'who opens the link sees the same');
     assert.equal(
       await page.getByRole('link', { name: 'All about it' }).getAttribute('href'),
-      `${site.origin}${UNDER}museum/exponent-without-two/`,
+      `${opened.site.origin}${UNDER}museum/exponent-without-two/`,
     );
     assert.deepEqual(wrong, []);
     await page.context().close();
   });
 
   test('its figures are those of the packages', async () => {
-    const { page } = await visit(browser, site, '');
+    const { page } = await opened.visit('');
     const figure = (of: string): Promise<string> =>
       page.locator('.home-facts div', { hasText: of }).locator('dd').innerText();
     assert.equal(await figure('test cases'), String(builtInCases().length));
@@ -104,7 +94,7 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
   });
 
   test('"See it babble" shows where the model babbles', async () => {
-    const { page } = await visit(browser, site, '');
+    const { page } = await opened.visit('');
     await page.getByRole('link', { name: 'See it babble' }).click();
     await page.waitForFunction(() => {
       const box = document.getElementById('babble')?.getBoundingClientRect();
@@ -114,7 +104,7 @@ describe('Home in Chromium', { skip: noBrowser }, () => {
   });
 
   test('every link of the page leads somewhere', async () => {
-    const { page } = await visit(browser, site, '');
+    const { page } = await opened.visit('');
     const links = await page.locator('a[href]').evaluateAll((all) => all.map((a) => (a as HTMLAnchorElement).href));
     for (const link of new Set(links.map((link) => link.replace(/#.*/, ''))))
       assert.equal((await page.request.get(link)).status(), 200, link);

@@ -5,11 +5,11 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { MODELS } from '../../site/src/explore/models.js';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
+import { noBrowser } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
-import { ISOLATED, serveSite, UNDER, violations } from '../support/site.js';
+import { ISOLATED, openedSite, UNDER, violations } from '../support/site.js';
 
 const HUB = 'https://huggingface.co';
 const CONFIG = JSON.stringify(MODELS.find(({ id }) => id === 'Qwen/Qwen3-8B')!.config);
@@ -25,7 +25,8 @@ const REFUSED: Readonly<Record<string, readonly [number, string]>> = {
 function hub(asked: string[]): Server {
   return createServer((request, response) => {
     const { pathname } = new URL(request.url!, 'http://hub');
-    asked.push(`${request.headers.host!.split(':')[0]}${pathname} ${request.headers.range ?? ''}`.trim());
+    const { host, range, referer, cookie } = request.headers;
+    asked.push([`${host!.split(':')[0]}${pathname}`, range, referer, cookie].filter(Boolean).join(' '));
     const port = request.headers.host!.split(':')[1];
     const [, owner, model, ...rest] = pathname.split('/');
     const name = `${owner}/${model}`;
@@ -64,23 +65,18 @@ function hub(asked: string[]): Server {
 }
 
 describe('a model by its name in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
+  // A page whose HTML a test has changed counts as public, and may not ask this machine without the flag.
+  const opened = openedSite({ headers: ISOLATED, flags: ['--disable-features=LocalNetworkAccessChecks'] });
   let server: Server;
   let asked: string[];
   let origin: string;
   before(async () => {
-    site = await serveSite(ISOLATED);
-    // A page whose HTML a test has changed counts as public, and may not ask this machine without the flag.
-    browser = await openChromium(['--disable-features=LocalNetworkAccessChecks']);
     asked = [];
     server = hub(asked);
     await new Promise<void>((resolve) => server.listen(0, resolve));
     origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   });
-  after(async () => {
-    await browser.close();
-    site.close();
+  after(() => {
     server.closeAllConnections();
     server.close();
   });
@@ -88,9 +84,9 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
   /** Opens a page of the site as it is built, with the local server in the place of the hub and of the hosts of its files. */
   async function visit(path: string): Promise<Page> {
     asked.length = 0;
-    const page = await browser.newPage({ serviceWorkers: 'block' });
+    const page = await opened.browser.newPage({ serviceWorkers: 'block' });
     await page.route(
-      (url) => url.origin === site.origin && url.pathname.endsWith('/'),
+      (url) => url.origin === opened.site.origin && url.pathname.endsWith('/'),
       async (route) => {
         const response = await route.fetch();
         const html = (await response.text())
@@ -100,7 +96,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
         return route.fulfill({ response, body: html });
       },
     );
-    await page.goto(`${site.origin}${UNDER}${path}`);
+    await page.goto(`${opened.site.origin}${UNDER}${path}`);
     await page.locator('main h1').first().waitFor();
     return page;
   }
@@ -140,6 +136,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     ]);
     assert.deepEqual(await violations(page), []);
     await choice.selectOption('Some/Ggufs/small.gguf');
+    await page.getByLabel('Some/Ggufs has no config.json').waitFor();
     await page.getByRole('button', { name: 'Ask', exact: true }).click();
     await page.getByRole('heading', { name: 'Some/Ggufs/small.gguf' }).waitFor();
     await page.getByText('llama, 4 layers').waitFor();
@@ -163,6 +160,7 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
       ['Some/Private', /not signed in: the name is wrong, .* Check the name/],
       ['Some/Busy', /too often .* Wait some minutes/],
       ['Some/Broken', /status 503\. Ask again later/],
+      ['Some/Broken/100%.json', /status 503\. Ask again later/],
       ['Some/Nothing', /has no Some\/Nothing\/resolve\/main\/config\.json\. Check the name/],
       ['Some/Page', /sends a web page in place of config\.json\. Give the address of the file itself/],
       ['Some/Cut', /Some\/Cut.*JSON/],
@@ -199,6 +197,12 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     await diagnose.getByRole('button', { name: 'Ask' }).click();
     await diagnose.waitForFunction((config) => document.querySelector('textarea')?.value === config, CONFIG);
     assert.deepEqual(await violations(diagnose), []);
+    await ask(diagnose, 'Some/Huge/a.gguf');
+    await diagnose.getByText('sends a.gguf only as a whole').waitFor();
+    asked.length = 0;
+    await ask(diagnose, 'Some/Ggufs/small.gguf');
+    await diagnose.waitForFunction(() => document.querySelector('textarea')?.value === 'Some/Ggufs/small.gguf');
+    assert.match(asked.join('\n'), /^localhost\/cdn\/file\/small\.gguf bytes=0-0$/m);
     await diagnose.context().close();
 
     const generate = await visit('generate/?model=Some/Ggufs/small.gguf');
@@ -207,6 +211,15 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(await violations(generate), []);
     await generate.getByRole('button', { name: 'Ask' }).click();
     await generate.getByText('llama, 4 layers, 1024 tokens in the vocabulary').waitFor();
+    asked.length = 0;
+    await ask(generate, 'Some/Model');
+    await generate.getByText('there is no model.safetensors').waitFor();
+    assert.deepEqual(asked.slice(0, 4), [
+      '127.0.0.1/Some/Model/resolve/main/config.json',
+      'localhost/cdn/file/config.json',
+      '127.0.0.1/Some/Model/resolve/main/config.json bytes=0-0',
+      'localhost/cdn/file/config.json bytes=0-0',
+    ]); // and no cookie and no address of the page
     await generate.context().close();
   });
 });

@@ -2,27 +2,17 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { MUTANTS } from '@ropewalk/diagnose';
-import type { Browser } from 'playwright-core';
-import { noBrowser, openChromium, type Site } from '../support/browser.js';
-import { DIST, serveSite, violations, visit } from '../support/site.js';
+import { noBrowser } from '../support/browser.js';
+import { DIST, openedSite, violations } from '../support/site.js';
 
 describe('The museum in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium();
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite();
 
   test('an address with # shows its entry', async () => {
     const { id } = MUTANTS.at(-1)!;
-    const { page, wrong } = await visit(browser, site, `museum/#${id}`);
+    const { page, wrong } = await opened.visit(`museum/#${id}`);
     await page.waitForFunction((id) => {
       const box = document.getElementById(id)?.getBoundingClientRect();
       return box && box.top >= 0 && box.top < innerHeight;
@@ -32,7 +22,7 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
   });
 
   test('shows every entry, is searched and filtered, and opens a diagnosis', async () => {
-    const { page, wrong } = await visit(browser, site, 'museum/');
+    const { page, wrong } = await opened.visit('museum/');
     await page.getByText(`${MUTANTS.length} of ${MUTANTS.length} are shown.`).waitFor();
     const all = page.locator('.museum-card');
     const cards = all.filter({ visible: true });
@@ -92,7 +82,7 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
   });
 
   test('the page of a bug shows it in its picture, and is accessible', async () => {
-    const { page, wrong } = await visit(browser, site, 'museum/pairs-interleaved-for-half/');
+    const { page, wrong } = await opened.visit('museum/pairs-interleaved-for-half/');
     assert.deepEqual(await violations(page), []);
     // On the left nothing is orange; on the right the first row is at position 0, where nothing turns.
     const orange = await page.locator('.bug-picture img').evaluate(async (image: HTMLImageElement) => {

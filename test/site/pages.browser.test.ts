@@ -2,13 +2,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import type { Browser } from 'playwright-core';
 import { PAGES } from '../../site/build/page-list.js';
 import { pageHtml } from '../../site/build/pages.js';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
-import { builtSite, DIST, serveSite, violations, visit } from '../support/site.js';
+import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
+import { builtSite, DIST, openedSite, violations } from '../support/site.js';
 
 /** Returns the gzipped bytes of the scripts that a page loads first: its entry and the entry's static imports. */
 function firstLoad(path: string): number {
@@ -35,20 +34,11 @@ test('every page has a link to the repository and its issues once the address is
 });
 
 describe('every page of the site in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ flags: SOFTWARE_GPU });
   for (const { path } of PAGES)
     for (const dark of [false, true])
       test(`${path || 'home'} in ${dark ? 'dark' : 'light'} on a phone and a desktop`, async () => {
-        const { page, wrong } = await visit(browser, site, `${path}${path && '/'}`, { dark });
+        const { page, wrong } = await opened.visit(`${path}${path && '/'}`, { dark });
         for (const width of [1440, 375]) {
           await page.setViewportSize({ width, height: 800 });
           assert.deepEqual(await violations(page), [], `axe-core at ${width} px`);

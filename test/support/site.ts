@@ -2,8 +2,9 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { after, before } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import { type Site, serve } from './browser.js';
+import { openChromium, type Site, serve } from './browser.js';
 import { builtPackage, ROOT } from './build.js';
 import { once } from './once.js';
 
@@ -70,6 +71,39 @@ export async function visit(
   await page.goto(`${site.origin}${UNDER}${path}`);
   await page.locator('main h1').first().waitFor();
   return { page, wrong };
+}
+
+/** A browser and the site, while the tests of a suite run. */
+export interface Opened {
+  readonly browser: Browser;
+  readonly site: Site;
+  /** Opens a page of the site, as the function does. */
+  readonly visit: (path: string, options?: Parameters<typeof visit>[3]) => Promise<Watched>;
+}
+
+/** Serves the site and opens Chromium before the tests of the suite that calls it, and closes both after them. */
+export function openedSite(
+  options: { readonly headers?: Readonly<Record<string, string>>; readonly flags?: readonly string[] } = {},
+): Opened {
+  let site: Site | undefined;
+  let browser: Browser | undefined;
+  before(async () => {
+    site = await serveSite(options.headers);
+    browser = await openChromium(options.flags);
+  });
+  after(async () => {
+    await browser?.close();
+    site?.close();
+  });
+  return {
+    get browser() {
+      return browser!;
+    },
+    get site() {
+      return site!;
+    },
+    visit: (path, given) => visit(browser!, site!, path, given),
+  };
 }
 
 let axe: string | undefined;

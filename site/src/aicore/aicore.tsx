@@ -20,7 +20,7 @@ import { Failure } from '../shared/failure.js';
 import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
-import type { Asked, Kernels } from './kernel.worker.js';
+import type { Asked, Kernels, Statement } from './kernel.worker.js';
 
 /** The slowest kernel takes about ten seconds for this many elements. */
 const MAX_ELEMENTS = 2 ** 22;
@@ -93,12 +93,13 @@ function Timeline({
   ask,
 }: {
   readonly run: KernelRun;
-  readonly ask: (task: (k: Kernels) => unknown) => Promise<string>;
+  readonly ask: <R>(task: (k: Kernels) => unknown) => Promise<R>;
 }) {
   const last = Math.max(2, Math.ceil(run.blocks[run.slowest]?.cycles ?? run.cycles));
   const [from, setFrom] = useState(0);
   const [width, setWidth] = useState(Math.min(last, 3000));
   const [svg, setSvg] = useState('');
+  const [statements, setStatements] = useState<readonly Statement[]>([]);
   const drag = useRef<{ readonly x: number; readonly from: number } | undefined>(undefined);
   const clamp = (cycle: number, span = width): number =>
     Math.round(Math.min(Math.max(cycle, 0), Math.max(0, last - span)));
@@ -109,7 +110,7 @@ function Timeline({
   };
   useEffect(() => {
     let current = true;
-    ask((kernels) => kernels.timeline(from, from + width)).then(
+    ask<string>((kernels) => kernels.timeline(from, from + width)).then(
       (text) => current && setSvg(text),
       () => undefined,
     );
@@ -117,6 +118,9 @@ function Timeline({
       current = false;
     };
   }, [run, from, width]);
+  useEffect(() => {
+    ask<readonly Statement[]>((kernels) => kernels.statements()).then(setStatements, () => undefined);
+  }, [run]);
   return (
     <>
       <div class="actions">
@@ -161,6 +165,37 @@ function Timeline({
           the kernel's statement, its bytes, and what it waited for.
         </figcaption>
       </figure>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys. */}
+      <section class="scroll" tabIndex={0} aria-label="Statements">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">The kernel's statements; press one to see where it first runs</th>
+              <th scope="col">Queue</th>
+              <th scope="col" class="number">
+                Instructions
+              </th>
+              <th scope="col" class="number">
+                Cycles
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {statements.map(({ line, queue, first, instructions, cycles }) => (
+              <tr key={queue + line}>
+                <th scope="row">
+                  <button type="button" class="aicore-line" onClick={() => setFrom(clamp(first - width / 10))}>
+                    {line}
+                  </button>
+                </th>
+                <td>{queue}</td>
+                <td class="number">{whole(instructions)}</td>
+                <td class="number">{whole(cycles)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
     </>
   );
 }
@@ -356,7 +391,7 @@ function AiCore() {
           <h2>{measured.run.kernel} kernel</h2>
           <Report measured={measured} />
           <h2>Timeline</h2>
-          <Timeline run={measured.run} ask={(task) => call<string>(task as never)} />
+          <Timeline run={measured.run} ask={(task) => call(task as never)} />
           <div class="actions">
             <button
               type="button"

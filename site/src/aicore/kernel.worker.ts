@@ -20,6 +20,17 @@ export interface Asked {
   readonly tiling: Tiling;
 }
 
+/** A statement of the kernel, with what it cost in block 0. */
+export interface Statement {
+  readonly line: string;
+  readonly queue: string;
+  /** The cycle in which it first started. */
+  readonly first: number;
+  readonly instructions: number;
+  /** The cycles for which it held its queue. */
+  readonly cycles: number;
+}
+
 let last: MeasuredKernel | undefined;
 
 const kernels = {
@@ -37,6 +48,17 @@ const kernels = {
       },
     });
     return { ...last, run: { ...last.run, blocks: last.run.blocks.map(({ instructions: _, ...block }) => block) } };
+  },
+
+  /** Lists the statements of the last run in the order in which they were first issued. */
+  statements(): Statement[] {
+    const all = new Map<string, Statement>();
+    for (const { line, queue, start, end, count } of last?.run.blocks[0]?.instructions ?? []) {
+      const key = `${queue} ${line}`;
+      const { first = start, instructions = 0, cycles = 0 } = all.get(key) ?? {};
+      all.set(key, { line, queue, first, instructions: instructions + count, cycles: cycles + end - start });
+    }
+    return [...all.values()];
   },
 
   /** Draws the last run's timeline between two cycles as an SVG document. */

@@ -332,7 +332,8 @@ function Diagnose() {
                         linked={linked}
                         onFiles={(given) => void take(given)}
                         onError={setFailure}
-                        onFound={(found) => {
+                        onFound={async (found) => {
+                          if (found.kind === 'gguf') await working().call((kernel) => kernel.ask(found.parts));
                           setText(found.kind === 'config' ? found.text : found.asked);
                           setRemote(found.kind === 'gguf' ? found.parts : []);
                           setNamed(found.asked);

@@ -141,6 +141,18 @@ function open(file: File): Promise<DumpFile> {
   return opened;
 }
 
+/** The header that was read last from another host. It is asked for once. */
+let fetched: { readonly url: string; readonly header: ReturnType<typeof readGguf> } | undefined;
+
+function fetchHeader(parts: readonly Remote[]): ReturnType<typeof readGguf> {
+  const { url } = parts[0]!;
+  if (fetched?.url === url) return fetched.header;
+  const header = readGguf(parts);
+  fetched = { url, header };
+  header.catch(() => (fetched = undefined));
+  return header;
+}
+
 const idOf = (file: string, name: string): string => (name === '' ? file : `${file}:${name}`);
 
 /** Reads an array by its id. */
@@ -249,7 +261,7 @@ async function expectedOf(
   );
   const source =
     isOwn || (remote.length > 0 && /\.gguf$/i.test(text.trim()))
-      ? ropeSourceFromGguf(await readGguf(isOwn ? own : remote), text.trim(), tokens)
+      ? ropeSourceFromGguf(await (isOwn ? readGguf(own) : fetchHeader(remote)), text.trim(), tokens)
       : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
           context: tokens,
           readFile: (name) => {
@@ -266,6 +278,11 @@ let shown: ReadHeads | undefined;
 let overviewed: { readonly of: ReadHeads; readonly key: string; readonly values: Float64Array } | undefined;
 
 const kernel = {
+  /** Reads the header of a GGUF on another host, for the runs after it. */
+  async ask(parts: readonly Remote[]): Promise<void> {
+    await fetchHeader(parts);
+  },
+
   /**
    * Lists the arrays of files. A file that cannot be read is reported as a problem, and the others are still listed.
    */

@@ -59,15 +59,19 @@ export interface Wish {
   readonly seed?: number;
 }
 
+/** Keeps the page's address and the visitor's cookies from the hosts of models. */
+const init = { referrerPolicy: 'no-referrer', credentials: 'omit' } as const;
+
 async function filesOf(source: Source): Promise<ModelFiles> {
   if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
   if (source.kind === 'remote') {
     const opened = new Map<string, Awaited<ReturnType<typeof fetchSource>>>();
-    for (const { name, url } of source.parts)
-      opened.set(name, await fetchSource(url, { referrerPolicy: 'no-referrer', credentials: 'omit' }));
+    for (const { name, url } of source.parts) opened.set(name, await fetchSource(url, init));
     return opened;
   }
-  return fetchModelFiles(source.kind === 'address' ? source.address : `${source.base}data/marline/model-q8_0.gguf`);
+  return source.kind === 'address'
+    ? fetchModelFiles(source.address, { init })
+    : fetchModelFiles(`${source.base}data/marline/model-q8_0.gguf`);
 }
 
 /** This value ends loading after the headers. */

@@ -4,7 +4,7 @@
  * @module
  */
 import 'uplot/dist/uPlot.min.css';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { color, useTheme } from './colors.js';
 
@@ -32,7 +32,7 @@ const ticks = (_: uPlot, splits: readonly (number | null)[]): string[] =>
   splits.map((at) => (at === null ? '' : figure(at)));
 
 /**
- * A chart that is as wide as its container.
+ * A chart that is as wide as its container. Where only values change, it is not made anew.
  *
  * @param x - the ascending values of the x axis
  * @param logX, logY - make the axes logarithmic; values of 0 and below are then not drawn
@@ -51,6 +51,16 @@ export function Chart(props: {
   const place = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   const { x, series, xLabel = '', yLabel = '', logX = false, logY = false, height = 280 } = props;
+  const chart = useRef<uPlot | undefined>(undefined);
+  const data = useMemo(
+    () =>
+      [
+        Array.from(x),
+        ...series.map(({ values }) => Array.from(values, (v) => (logY && v !== null && v <= 0 ? null : v))),
+      ] as uPlot.AlignedData,
+    [x, series, logY],
+  );
+  const looks = JSON.stringify(series.map(({ values: _, ...look }) => look));
   useEffect(() => {
     const home = place.current!;
     const grid = { stroke: color('line'), width: 1 };
@@ -80,17 +90,17 @@ export function Chart(props: {
         }),
       ],
     };
-    const data = [
-      Array.from(x),
-      ...series.map(({ values }) => Array.from(values, (v) => (logY && v !== null && v <= 0 ? null : v))),
-    ];
-    const chart = new uPlot(options, data as uPlot.AlignedData, home);
-    const watch = new ResizeObserver(() => chart.setSize({ width: Math.max(120, home.clientWidth), height }));
+    const made = new uPlot(options, data, home);
+    chart.current = made;
+    const watch = new ResizeObserver(() => made.setSize({ width: Math.max(120, home.clientWidth), height }));
     watch.observe(home);
     return () => {
       watch.disconnect();
-      chart.destroy();
+      made.destroy();
     };
-  }, [x, series, xLabel, yLabel, logX, logY, height, theme]);
+  }, [looks, xLabel, yLabel, logX, logY, height, theme]);
+  useEffect(() => {
+    if (chart.current?.data !== data) chart.current?.setData(data);
+  }, [data]);
   return <div ref={place} role="img" aria-label={props.label} />;
 }

@@ -2,7 +2,7 @@
 import { parseJson } from '@ropewalk/formats';
 import { partNames } from '@ropewalk/formats/internal';
 import { HUB } from '../shell/base.js';
-import { ask, MOST_WHOLE_BYTES, missing, type Remote } from './remote.js';
+import { ask, decoded, MOST_WHOLE_BYTES, missing, type Remote } from './remote.js';
 
 /** A model's config.json, or the addresses of its GGUF. */
 export type Found = {
@@ -60,14 +60,6 @@ export function placeOf(given: string): Place {
       `${text || 'Nothing'} is neither a name such as Qwen/Qwen2.5-7B-Instruct, nor an https address of a config.json, a .gguf, or a folder with / at its end. Write one of these.`,
     );
   return { asked: text, url };
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text; // % is part of the name
-  }
 }
 
 /**

@@ -88,7 +88,7 @@ export function ModelField(props: {
       </p>
       {listed.length > 0 && (
         <Choice
-          label={`${text.trim()} has no config.json, but GGUF files`}
+          label={`${listed[0]!.asked.split('/').slice(0, 2).join('/')} has no config.json, but GGUF files`}
           value=""
           of={[
             ['', 'choose one'],

@@ -17,6 +17,15 @@ export const MOST_WHOLE_BYTES = 2 ** 24;
 const BY_HAND = 'download the file and drop it here.';
 const NEXT = 'Download the file and drop it here.';
 
+/** Reads the % codes of a name for people. A % that is part of the name stays. */
+export function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** A good answer of a host. */
 interface Answer {
   readonly status: number;
@@ -34,7 +43,7 @@ interface Answer {
  */
 export async function ask(url: string, most: number, range?: string): Promise<Answer | undefined> {
   const { host, pathname } = new URL(url);
-  const name = decodeURIComponent(pathname.split('/').at(-1)!);
+  const name = decoded(pathname.split('/').at(-1)!);
   const stop = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const wait = (): void => {
