@@ -178,9 +178,9 @@ class RowWriter {
 }
 
 function indexOf({ config, backend, memory }: Model, { ids }: RecordedRun): object {
-  const layers = config.layers(memory.context).map(({ rope, window, chunk }, layer) => {
+  const layers = config.layers(memory.context).map(({ rope }, layer) => {
     const { numKvHeads, headDim } = layerSizes(config, layer);
-    return { numHeads: config.numHeads, numKvHeads, headDim, window, chunk, rope: rope && specToJson(rope) };
+    return { numHeads: config.numHeads, numKvHeads, headDim, rope: rope && specToJson(rope) };
   });
   return { form: INDEX_FORM, architecture: config.architecture, backend, tokens: ids.length, layers };
 }
