@@ -1,10 +1,11 @@
 /** Tests the page Write: kernels that are wrong, endless, hostile or right; the ten puzzles; links. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import type { Browser, Page } from 'playwright-core';
+import { describe, test } from 'node:test';
+import type { Page } from 'playwright-core';
 import { PUZZLES, startingText } from '../../site/src/write/puzzles.js';
-import { noBrowser, openChromium, type Site, SOFTWARE_GPU } from '../support/browser.js';
-import { ISOLATED, serveSite, UNDER, violations, visit } from '../support/site.js';
+import { invocations } from '../../site/src/write/shader.js';
+import { noBrowser, openChromium, SOFTWARE_GPU } from '../support/browser.js';
+import { ISOLATED, openedSite, serveSite, UNDER, violations, visit } from '../support/site.js';
 
 const PLAIN = startingText('');
 
@@ -55,17 +56,25 @@ const SOLUTIONS: Readonly<Record<string, string>> = {
   'qwen3-vl-mrope': axis('j < 60 ? j % 3 : 0'),
 };
 
+test('the size of a workgroup is read outside comments, which may be nested', () => {
+  const size = '@compute @workgroup_size(8, 4u) fn rope() {}';
+  for (const [code, want] of [
+    [size, 32],
+    [`// @workgroup_size(7)\n${size}`, 32],
+    [`// /*\r${size}`, 32],
+    [`/* /* a */ @workgroup_size(7) */ ${size}`, 32],
+    [`/* // */ ${size}`, 32],
+    [`/* //* */ */ ${size}`, 32],
+    [`${size} /* // */ /* without an end`, 32],
+    ['@workgroup_size /* x */ (64, /* 2, */ 3)', 192],
+    ['@workgroup_size(SIZE)', 1],
+    ['/* @workgroup_size(7)', 1],
+  ] as const)
+    assert.equal(invocations(code), want, code);
+});
+
 describe('Write in Chromium', { skip: noBrowser }, () => {
-  let browser: Browser;
-  let site: Site;
-  before(async () => {
-    site = await serveSite();
-    browser = await openChromium(SOFTWARE_GPU);
-  });
-  after(async () => {
-    await browser.close();
-    site.close();
-  });
+  const opened = openedSite({ flags: SOFTWARE_GPU });
 
   // The browser's own editing puts a style on text that replaces other text; the policy refuses it, and nothing is lost.
   const bad = (wrong: readonly string[]) => wrong.filter((words) => !/Applying inline style/.test(words));
@@ -78,7 +87,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
   const run = (page: Page) => page.getByRole('button', { name: 'Run', exact: true }).click();
 
   test('a wrong kernel is named, and mended as it is typed; ten puzzles are solved and stay so', async () => {
-    const { page, wrong } = await visit(browser, site, 'write/');
+    const { page, wrong } = await opened.visit('write/');
     await run(page);
     await result(page).getByRole('paragraph').getByText('KNOWN BUG: position-plus-one', { exact: true }).waitFor();
     await result(page)
@@ -104,7 +113,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a kernel loops without end, throws, returns too little, or reaches for what is not its own', async () => {
-    const { page, wrong } = await visit(browser, site, 'write/');
+    const { page, wrong } = await opened.visit('write/');
     const says = async (text: string, words: RegExp): Promise<void> => {
       await edit(page, text);
       await run(page);
@@ -115,7 +124,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await says('function rope( {', /^Line \d: SyntaxError/);
     await says('const rope = () => [1, 2];', /y of length 2; x has 1536 numbers/);
     await says('postMessage({ y: "?" });', /sent a message of its own/);
-    const there = `${site.origin}${UNDER}reached`;
+    const there = `${opened.site.origin}${UNDER}reached`;
     for (const [n, reach] of [
       `await fetch('${there}')`,
       `await new Promise((_, no) => { new WebSocket('${there.replace('http', 'ws')}').onerror = no; })`,
@@ -132,7 +141,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
       const own = "addEventListener('message', (call) => call.stopImmediatePropagation());";
       await says(`${own} ${code}.then((word) => postMessage({ error: word + ${n} }));`, new RegExp(`refused${n}`));
     }
-    assert.ok(!site.asked.some((path) => path.includes('reached')));
+    assert.ok(!opened.site.asked.some((path) => path.includes('reached')));
     // The browser writes each refusal on the console.
     assert.deepEqual(
       wrong.filter((words) => !/Content Security Policy|reached/.test(words)),
@@ -142,7 +151,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
   });
 
   test('a shader on the GPU: a bug, an error with its line, a right one, other bindings; no WebGPU is said', async () => {
-    const { page, wrong } = await visit(browser, site, 'write/?language=wgsl&case=qwen2.5-yarn');
+    const { page, wrong } = await opened.visit('write/?language=wgsl&case=qwen2.5-yarn');
     const shader = startingText('', 'wgsl');
     await run(page);
     await result(page)
@@ -157,22 +166,33 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await says(shader.replace('let half', 'let half:'), /^Line \d+: /);
     await says(shader.replaceAll('y[i0] *', 'x[i0] *').replaceAll('y[i1] *', 'x[i1] *'), /^Right$/);
     await says(shader.replace('binding(3)', 'binding(9)'), /binding/);
+    // Run once more, while a shader holds the GPU: the second one is judged, and the first is not heard of again.
+    await edit(page, shader.replace('let t =', 'for (var n = 0; n < 1000000; n++) { y[0] += 1.0; }\n  let t ='));
+    await run(page);
+    await page.locator('.write-result[aria-busy=true]').waitFor();
+    await says(shader, /^KNOWN BUG: second-member-from-first$/);
+    await page.locator('.write-result[aria-busy=false]').waitFor();
+    assert.equal(await result(page).getByRole('alert').innerText(), '');
     assert.deepEqual(bad(wrong), []);
     await page.context().close();
     const plain = await openChromium(['--disable-gpu']);
-    const { page: without } = await visit(plain, site, 'write/?language=wgsl');
+    const { page: without } = await visit(plain, opened.site, 'write/?language=wgsl');
     await run(without);
     await without.getByRole('alert').getByText('has no WebGPU').waitFor();
     await plain.close();
   });
 
   test('a link brings its kernel, which waits for Run; a broken, a long and a swollen link say so', async () => {
-    const { page, wrong } = await visit(browser, site, 'write/?case=phi-2');
+    const { page, wrong } = await opened.visit('write/?case=phi-2');
     await edit(page, `${SOLUTIONS['phi-2']}// é 旋`);
     await page.waitForURL(/#code=/);
     const link = page.url();
     const isolated = await serveSite(ISOLATED);
-    const { page: other, wrong: also } = await visit(browser, isolated, link.slice((site.origin + UNDER).length));
+    const { page: other, wrong: also } = await visit(
+      opened.browser,
+      isolated,
+      link.slice((opened.site.origin + UNDER).length),
+    );
     await other.getByText('Nothing of it runs before you press Run').waitFor();
     await other.getByText('// é 旋').waitFor();
     await result(other).getByText('Not run yet.').waitFor();

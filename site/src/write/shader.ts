@@ -76,10 +76,27 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   return new Float32Array(read.getMappedRange().slice(0));
 }
 
+/** Removes comments. In WGSL a block comment may contain others. */
+function withoutComments(code: string): string {
+  const line = /[^\n\v\f\r\u0085\u2028\u2029]*/y;
+  let text = '';
+  let depth = 0;
+  for (let at = 0; at < code.length; at++) {
+    const two = code.slice(at, at + 2);
+    if (two === '/*' || (two === '*/' && depth > 0)) {
+      depth += two === '/*' ? 1 : -1;
+      at++;
+    } else if (two === '//' && depth === 0) {
+      line.lastIndex = at;
+      at += line.exec(code)![0].length - 1;
+    } else if (depth === 0) text += code[at];
+  }
+  return text;
+}
+
 /** Reads the size of a workgroup. One that is no number counts as 1, which starts invocations enough for any size. */
-function invocations(code: string): number {
-  const own = code.replace(/\/\/.*|\/\*[\s\S]*?\*\//g, '');
-  const sizes = /@workgroup_size\s*\(([\d\s,u]+)\)/.exec(own)?.[1]?.match(/\d+/g) ?? [];
+export function invocations(code: string): number {
+  const sizes = /@workgroup_size\s*\(([\d\s,u]+)\)/.exec(withoutComments(code))?.[1]?.match(/\d+/g) ?? [];
   return sizes.reduce((product, size) => product * Math.max(1, Number(size)), 1);
 }
 
