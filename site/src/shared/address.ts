@@ -1,5 +1,6 @@
 /** Keeps state in the address, so that a user can send a view to somebody. @module */
 import { useEffect, useState } from 'preact/hooks';
+import { decoded } from './remote.js';
 
 const pending = new URLSearchParams(location.search);
 let timer: ReturnType<typeof setTimeout> | undefined;
@@ -80,7 +81,7 @@ export function useAddressStep<T extends string>(
 
 /** Scrolls to the element that the address names after #, once a page has drawn it. */
 export function scrollToHash(): void {
-  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  document.getElementById(decoded(location.hash.slice(1)))?.scrollIntoView();
 }
 
 /**
