@@ -84,6 +84,9 @@ export async function readGroup(side: Side, group: Group): Promise<Raw[][]> {
   return all;
 }
 
+/** The number of dimensions; a pass of one token has lost one. */
+const rankOf = (raw: readonly (readonly Raw[])[]): number => Math.max(...raw.flat().map(({ shape }) => shape.length));
+
 /**
  * Puts the dimensions in an order, and makes rows of tokens. Undefined where the shape does not fit the order.
  *
@@ -305,7 +308,7 @@ export function findArrangement(
   like?: Arrangement,
 ): Arranged | undefined {
   const { other, kind } = wanted;
-  const rank = raw[0]![0]!.shape.length;
+  const rank = rankOf(raw);
   const orders = ORDERS[rank] ?? [range(0, rank)];
   const merges = raw.length === 1 ? (['first'] as const) : MERGES;
   const groups = wanted.fused ? groupsOf(wanted) : [1];
@@ -353,7 +356,7 @@ function repeatsOf(raw: readonly (readonly Raw[])[], { kind, other, headDim }: W
 
 /** Reads a group in its own order: tokens first, where an order gives as many as the other tensors of its pass have. */
 export function inOwnOrder(raw: readonly (readonly Raw[])[], kind: Kind): Rows | undefined {
-  const rank = raw[0]![0]!.shape.length;
+  const rank = rankOf(raw);
   const merge = raw.length > 1 && !WIDE.has(kind) ? 'columns' : 'first';
   const orders = ORDERS[rank] ?? [range(0, rank)];
   for (const [n, order] of [...orders, orders[0]!].entries()) {

@@ -156,6 +156,14 @@ describe('passes', () => {
       assert.equal(found(await traced(a, passes([0, 12, 24], out, spoilt(logits, V), isLastOnly))), 'logits');
     }
   });
+  test('a first pass of one token, and a second one with as many as the stream is wide', async () => {
+    const wide = drawn(N * (N - 1));
+    const rows = (from: number, to: number, step: number): Written => {
+      const data = wide.slice(from * (N - 1), to * (N - 1));
+      return { name: 'layers.0.out', shape: [to - from, N - 1], data, step };
+    };
+    assert.equal(found(await traced([rows(0, N, 0)], [rows(0, 1, 0), rows(1, N, 1)])), undefined);
+  });
 });
 
 test('a tensor of another shape is not the same; a vocabulary may have padding on either side', async () => {
