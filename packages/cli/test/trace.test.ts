@@ -28,7 +28,7 @@ test('starts as a process, records and compares', () => {
   assert.equal(status, 0);
   assert.deepEqual(JSON.parse(stdout), {
     out: 'text',
-    tensors: 53,
+    tensors: 65,
     bytes: JSON.parse(stdout).bytes,
     tokens: 10,
     backend: 'cpu',

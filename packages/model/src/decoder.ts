@@ -118,7 +118,7 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
     const made =
       w.router && !w.up
         ? mixtureOfExperts(step, w, mlpInput)
-        : dense(step, [w.gate, w.up!, w.down!], mlpInput, width, normed); // [t, h]
+        : dense(step, [w.gate, w.up!, w.down!], mlpInput, width, normed, layer); // [t, h]
     if (w.denseNorm) expertsBeside(step, w, norm(made, w.denseNorm, made));
     seen?.('mlp', made, layer);
     if (parallel) addToStream(branch, w.attentionPostNorm, layer, 'attn_post');
@@ -542,19 +542,29 @@ function scaleByPosition({ runner, config, cache, batch, positionOf }: Step, lay
   runner.run(planScale(flat, tensorFrom(factors), flat));
 }
 
-/** Runs a dense feed-forward block: `[t, h]` → `[t, h]`, `down(activation(gate(x)) · up(x))`, written to `out`. */
+/**
+ * Runs a dense feed-forward block: `[t, h]` → `[t, h]`, `down(activation(gate(x)) · up(x))`, written to `out`.
+ *
+ * @param layer - the layer whose block it is, for observers; undefined for a part of one
+ */
 function dense(
   step: Step,
   [gate, up, down]: readonly [Linear | undefined, Linear, Linear],
   input: Tensor<'f32'>,
   width: number,
   out: Tensor<'f32'>,
+  layer?: number,
 ): Tensor<'f32'> {
   const { rows, config } = step;
+  const see = (part: string, x: Tensor<'f32'>): Tensor<'f32'> => {
+    if (layer !== undefined) step.seen?.(part, x, layer);
+    return x;
+  };
   const { gate: ofGate, down: ofDown } = config.branchScales ?? { gate: 1, down: 1 };
   const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
-  if (gated) step.scaled(gated, ofGate, gated);
-  step.linear(step.activate(gated, step.linear(input, up, rows.up.slice(1, 0, width))), down, out);
+  if (gated) see('gate', step.scaled(gated, ofGate, gated));
+  const raised = see('up', step.linear(input, up, rows.up.slice(1, 0, width)));
+  step.linear(see('act', step.activate(gated, raised)), down, out);
   return step.scaled(out, ofDown, out);
 }
 

@@ -16,7 +16,7 @@ import { type Dtype, type HostArray, sizeBytes, type Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { INDEX_FILE, INDEX_FORM, TENSORS_FILE } from './read/recorded.js';
 
-/** The tokens of a piece. All tensors of a model with 1 B weights take about 1 MB a token. */
+/** The tokens of a piece. All tensors of a model with 1 B weights take about 2 MB a token. */
 const PIECE = 64;
 
 interface Seen {

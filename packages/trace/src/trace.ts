@@ -342,7 +342,7 @@ class Trace {
     }
     return !agrees
       ? []
-      : [{ id: 'weights', says: 'The weights of this matrix, or its bias, are others in B: its input agrees.' }];
+      : [{ id: 'weights', says: 'Its input agrees: B has other weights or another bias here, or multiplies wrongly.' }];
   }
 
   /** Names the inputs of a step that agree. */

@@ -555,7 +555,7 @@ def weights_of_next_layer(c):
     name, module, step = pick_matrix(c)
     other = (c.at + 1) % len(c.layers)
     module.weight = next(m for n, m in c.layers[other].named_modules() if n.endswith(name)).weight
-    return step, "layer|weights of this matrix", f"{name} of layer {other}"
+    return step, "layer|other weights", f"{name} of layer {other}"
 
 
 def quantized(w, bits):
@@ -577,7 +577,7 @@ def matrix_quantized(c):
 def square_transposed(c):
     module = c.layer.self_attn.o_proj
     module.weight.data = module.weight.data.T.contiguous()
-    return ["attn"], "transposed|weights of this matrix", "the output matrix is transposed"
+    return ["attn"], "transposed|other weights", "the output matrix is transposed"
 
 
 @fault(loud=True)
