@@ -17,7 +17,7 @@ const BUDGETS = {
   diagnose: 11_485,
   dialects: 9_250,
   formats: 3_250,
-  model: 13_395,
+  model: 13_392,
   'model-onnx': 2_950,
   onnx: 10_760,
   oracle: 8_700,

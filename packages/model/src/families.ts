@@ -1019,8 +1019,6 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['another model: it drafts tokens from the hidden states of one', 'eagle3 dflash gemma4assistant'],
   ['what it computes: it is a model of images or sound', 'clip wavtokenizerdec pockettts qwen3tts'],
   ['its weights for image tokens, or layers that look at images', 'cogvlm ernie45vlmoe mllama'],
-  ['its squared ReLU', 'arcee jais2 nemotron persimmon plm nanochat'],
-  ['its activation, xIELU', 'apertus'],
   ['its norms inside the blocks', 'bitnet'],
   ['its norms of q and k after RoPE', 'hunyuanvl maincoder talkie'],
   ['its gate on the attention output', 'afmoe laguna museglimmer step35'],
