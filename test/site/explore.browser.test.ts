@@ -4,7 +4,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { readModelRope } from '@ropewalk/checkpoint/node';
-import { compareModels, convertRope, effectiveRope, huggingface } from '@ropewalk/dialects';
+import { compareModels, convertRope, effectiveRope, huggingface, passportOf } from '@ropewalk/dialects';
 import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '@ropewalk/onnx';
 import type { Page } from 'playwright-core';
 import { published, reachOf } from '../../site/src/explore/model.js';
@@ -172,6 +172,34 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     assert.equal(await page.getByText('differ in rounding').count(), 0);
     assert.deepEqual(wrong, []);
     await page.context().close();
+  });
+
+  test('passport: the readings and findings of the library; the link has the command of a server', async () => {
+    const serve = `vllm serve MODEL --hf-overrides '{"rope_scaling":{"rope_type":"linear","factor":4}}'`;
+    const config = MODELS.find(({ id }) => id === LLAMA)!.config;
+    for (const given of ['', serve]) {
+      const { page, wrong } = await opened.visit(`explore/?tab=passport&serve=${encodeURIComponent(given)}`);
+      const { readings, findings } = passportOf([{ name: 'config.json', json: config }], {
+        ...(given && { serve: [given] }),
+      });
+      const table = page.getByRole('region', { name: 'Readers' });
+      await table.waitFor();
+      assert.deepEqual(
+        await table.getByRole('rowheader').allInnerTexts(),
+        readings.map(({ reader }) => reader),
+      );
+      const panel = page.getByRole('tabpanel', { name: 'Passport' });
+      for (const { says } of findings) assert.ok((await panel.innerText()).includes(says), says);
+      assert.equal(await panel.getByRole('listitem').count(), findings.length);
+      if (given === '') {
+        await page.getByLabel("A server's command").fill('no-server --rope-scale 4');
+        await page.getByLabel("A server's command").press('Enter');
+        await panel.getByRole('alert').waitFor();
+        assert.deepEqual(await violations(page), []);
+      }
+      assert.deepEqual(wrong, []);
+      await page.close();
+    }
   });
 
   test('convert: the arguments of the library, copied; a refusal; tables', async () => {

@@ -17,11 +17,18 @@ import { Facts, Layers } from './layers.js';
 import { dropped, layerRanges, published, type Read, type Source, whole } from './model.js';
 import { MODELS } from './models.js';
 import { type Call, Count, ModelSelect, type Open } from './parts.js';
+import { PassportTab } from './passport.js';
 import { Pictures } from './pictures.js';
 import type { Opened, Ropes } from './rope.worker.js';
 
 const FIRST = 'meta-llama/Meta-Llama-3.1-8B';
-const TABS = { explore: 'Explore', compare: 'Compare', convert: 'Convert', export: 'Export' } as const;
+const TABS = {
+  explore: 'Explore',
+  compare: 'Compare',
+  passport: 'Passport',
+  convert: 'Convert',
+  export: 'Export',
+} as const;
 const isTab = (text: string): text is keyof typeof TABS => text in TABS;
 const PUBLISHED: readonly Source[] = MODELS.map(({ id }) => published(id)!);
 
@@ -130,6 +137,8 @@ function Model(props: {
         panel={(name) =>
           name === 'compare' ? (
             <Compare a={source} sources={sources} context={context} open={open} call={call} />
+          ) : name === 'passport' ? (
+            <PassportTab source={source} context={context} call={call} />
           ) : (
             <>
               <Layers groups={groups} chosen={chosen} onChoose={setWanted} />

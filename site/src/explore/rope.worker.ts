@@ -9,7 +9,10 @@ import {
   type LayerGroup,
   type ModelComparison,
   type ModelRope,
+  type Passport,
+  type PassportForm,
   PEERS,
+  passportOf,
 } from '@ropewalk/dialects';
 import { rotationMatrix } from '@ropewalk/dialects/internal';
 import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
@@ -75,6 +78,16 @@ export type Converted = { readonly peer: string; readonly about: string } & (
   | { readonly conversion: Conversion }
   | { readonly refusal: string }
 );
+
+/** The readings of a model by each reader, and the findings. */
+export interface ReadByAll {
+  readonly readings: readonly {
+    readonly reader: string;
+    readonly state: 'as its maker means' | 'otherwise' | 'it fails';
+    readonly why: readonly string[];
+  }[];
+  readonly findings: Passport['findings'];
+}
 
 /** The options of an export. */
 export type ExportWish = Omit<Parameters<typeof ropeModel>[0], 'normEps' | 'kvCache'> & { readonly title: string };
@@ -238,6 +251,24 @@ const worker = {
         return { peer: name, about, refusal: error.message };
       }
     });
+  },
+
+  /** Reads a form of a model as every reader does. @param serve - a server's command; empty for none */
+  passport(opened: Opened, context: number | undefined, serve: string): ReadByAll {
+    const name = opened.file;
+    const form: PassportForm =
+      opened.kind === 'json'
+        ? { name, json: opened.json }
+        : { name, header: { ...opened, readTensor: (tensor) => opened.factors.get(tensor) } };
+    const { readings, findings } = passportOf([form], { context, ...(serve && { serve: [serve] }) });
+    return {
+      findings,
+      readings: readings.map(({ reader, model, same, why }, n) => ({
+        reader,
+        state: !model ? 'it fails' : n === 0 || same ? 'as its maker means' : 'otherwise',
+        why,
+      })),
+    };
   },
 
   /** The matrix by which a head is multiplied at a position, row by row. */
