@@ -13,12 +13,16 @@ export function writeRope(folder: string): string {
   return path;
 }
 
-/** Rotates `[tokens, heads, head_dim]`. */
-export function turned(x: Float32Array, positionOf: (token: number) => number, heads: number = HEADS): Float32Array {
+/** Rotates `[tokens, heads, head_dim]` by the position of a token and a pair. */
+export function turned(
+  x: Float32Array,
+  positionOf: (token: number, pair: number) => number,
+  heads: number = HEADS,
+): Float32Array {
   return x.map((value, n) => {
     const [i, token] = [n % DIM, Math.floor(n / DIM / heads)];
     const [j, other] = [i % (DIM / 2), x[i < DIM / 2 ? n + DIM / 2 : n - DIM / 2]!];
-    const angle = positionOf(token) * 10000 ** ((-2 * j) / DIM);
+    const angle = positionOf(token, j) * 10000 ** ((-2 * j) / DIM);
     return value * Math.cos(angle) + (i < DIM / 2 ? -other : other) * Math.sin(angle);
   });
 }

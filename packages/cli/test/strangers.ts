@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeNpy } from '@ropewalk/formats';
 import type { RandomStream } from 'ropewalk/internal';
+import { DIM, HEADS, turned as turnedBy } from '../../../test/support/rotated-rows.js';
 
 /** A command to run in `folder`, and what must come of it: `says` is in its report where it is wrong. */
 export interface Drawn {
@@ -16,7 +17,7 @@ export interface Drawn {
   readonly truth: string;
 }
 
-const [HEADS, DIM, BASE] = [2, 32, 10000];
+const BASE = 10000;
 const SECTIONS = [4, 6, 6]; // pairs of time, height and width
 const RECORD = { headDim: DIM, pairing: 'half', base: BASE };
 const MROPE = {
@@ -38,17 +39,11 @@ const endsOf = (lengths: readonly number[]): number[] =>
   [0, ...lengths].map((_, n) => lengths.slice(0, n).reduce((a, b) => a + b, 0));
 
 /** Rotates rows `[tokens, heads, head_dim]`; positions are a list, or one for each axis. */
-function turned(x: Float32Array, positions: readonly number[] | readonly (readonly number[])[]): Float32Array {
-  return x.map((value, n) => {
-    const [i, token] = [n % DIM, Math.floor(n / DIM / HEADS)];
-    const [j, other] = [i % (DIM / 2), x[i < DIM / 2 ? n + DIM / 2 : n - DIM / 2]!];
-    const row = positions[0];
-    const position =
-      typeof row === 'object' ? (positions[axisOf(j)] as readonly number[])[token]! : (positions[token] as number);
-    const angle = position * BASE ** ((-2 * j) / DIM);
-    return value * Math.cos(angle) + (i < DIM / 2 ? -other : other) * Math.sin(angle);
+const turned = (x: Float32Array, positions: readonly number[] | readonly (readonly number[])[]): Float32Array =>
+  turnedBy(x, (token, pair) => {
+    const own = positions[typeof positions[0] === 'object' ? axisOf(pair) : token]!;
+    return typeof own === 'object' ? own[token]! : own;
   });
-}
 const rows = (random: RandomStream, tokens: number): Float32Array =>
   Float32Array.from({ length: tokens * HEADS * DIM }, () => random.uniform(-1, 1));
 const write = (path: string, data: Float32Array, shape: readonly number[]): void =>

@@ -1,4 +1,7 @@
 /** Causes that a step's own values show: factors, rows, norms, the residual stream, another layer. @module */
+import { planGelu, tensorFrom, zeros } from 'ropewalk';
+import { ranges } from 'ropewalk/internal';
+import { runReference } from 'ropewalk/reference';
 import { type Cause, leftBy, made, number, type Scene } from './cause.js';
 import { bestOf } from './causes-attention.js';
 import { rotatedAsA } from './causes-rope.js';
@@ -33,16 +36,8 @@ function factorWords(scene: Scene, factor: number): string {
   return number(factor, 4);
 }
 
-/** Lists numbers, with runs as 3-7. */
-function numbersOf(sorted: readonly number[]): string {
-  const runs = sorted.filter((one, n) => n === 0 || one !== sorted[n - 1]! + 1);
-  const words = runs.map((from) => {
-    let to = from;
-    while (sorted.includes(to + 1)) to++;
-    return to === from ? String(from) : `${from}-${to}`;
-  });
-  return `${words.slice(0, 4).join(', ')}${words.length > 4 ? ', …' : ''}`;
-}
+const shortened = (words: readonly string[]): string =>
+  `${words.slice(0, 4).join(', ')}${words.length > 4 ? ', …' : ''}`;
 
 /** Formats the least and the largest. A call does not take as many arguments as a vocabulary has tokens. */
 function range(values: Float64Array): string {
@@ -106,7 +101,7 @@ export async function* valueCauses(scene: Scene): AsyncGenerator<Cause, void> {
   const empty = [...columns.keys()].filter((c) => columns[c] === 0);
   const zeros = cause(
     'zeros in part',
-    `Dimensions ${numbersOf(empty)} of B are 0, the others are A's: rows of the matrix were not loaded, or not computed.`,
+    `Dimensions ${shortened(ranges(empty).split(', '))} of B are 0, the others are A's: rows of the matrix were not loaded, or not computed.`,
     made(b, (at, _t, c) => (columns[c] === 0 ? 0 : a.data[at]!)),
   );
   if (zeros && empty.length > 0) {
@@ -236,25 +231,18 @@ async function branchOf({ a, b, load, proof }: Scene, stream: Rows | undefined, 
   return { norm, input: sum(factor), says, data: norm.gained(norm.normed(sum(inB))) };
 }
 
-const ACTIVATIONS: Readonly<Record<string, (x: number) => number>> = {
-  silu: (x) => x / (1 + Math.exp(-x)),
-  'gelu by tanh': (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
-  gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-  'gelu as x · sigmoid(1.702 x)': (x) => x / (1 + Math.exp(-1.702 * x)),
-  relu: (x) => Math.max(0, x),
+const ACTIVATIONS: Readonly<Record<string, (gate: Float32Array) => Float32Array>> = {
+  silu: (gate) => gate.map((x) => x / (1 + Math.exp(-x))),
+  'gelu by tanh': (gate) => geluOf(gate, 'tanh'),
+  gelu: (gate) => geluOf(gate, 'none'),
+  'gelu as x · sigmoid(1.702 x)': (gate) => gate.map((x) => x / (1 + Math.exp(-1.702 * x))),
+  relu: (gate) => gate.map((x) => Math.max(0, x)),
 };
 
-/** The error function, to 1e-12 by its series and its continued fraction. */
-function erf(x: number): number {
-  const z = Math.abs(x);
-  if (z < 3) {
-    let [term, sum] = [z, z];
-    for (let n = 1; Math.abs(term) > 1e-17 * sum; n++) sum += (term *= (-z * z) / n) / (2 * n + 1);
-    return (Math.sign(x) * 2 * sum) / Math.sqrt(Math.PI);
-  }
-  let fraction = 0;
-  for (let n = 40; n > 0; n--) fraction = n / 2 / (z + fraction);
-  return Math.sign(x) * (1 - Math.exp(-z * z) / Math.sqrt(Math.PI) / (z + fraction));
+function geluOf(gate: Float32Array, approximate: 'none' | 'tanh'): Float32Array {
+  const out = zeros('f32', [1, gate.length]);
+  runReference(planGelu(tensorFrom(gate, { shape: [1, gate.length] }), out, { approximate }));
+  return out.read() as Float32Array;
 }
 
 /** Another activation: `act` is f(gate) · up. */
@@ -264,7 +252,8 @@ async function activationCauses(scene: Scene, cause: Try): Promise<(Cause | unde
   const { a } = scene;
   if (gate.a?.data.length !== a.data.length || up.a?.data.length !== a.data.length) return [];
   const all = Object.entries(ACTIVATIONS).map(([name, f]) => {
-    const data = made(a, (at) => f(gate.a!.data[at]!) * up.a!.data[at]!);
+    const activated = f(gate.a!.data);
+    const data = made(a, (at) => activated[at]! * up.a!.data[at]!);
     return { name, data, left: compare(a, { ...a, data }).worst };
   });
   const own = all.find(({ left }) => left <= scene.proof);

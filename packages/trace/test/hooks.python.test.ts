@@ -66,7 +66,7 @@ describe('hooks', { skip: noPython }, () => {
     const trace = async (dump: string) => (await ropewalkIn(folder, 'trace', 'ours', dump)).stdout;
     const same = await trace('graph-dump');
     assert.match(same, /^SAME /m);
-    assert.match(same, /^matched {2}(39|4\d|5\d) tensors/m);
+    assert.match(same, /^matched {2}51 tensors/m);
     assert.match(
       await trace('wrong-dump'),
       /^FIRST DIVERGENCE {2}layers\.0\.k_rope$[\s\S]*RoPE: The frequencies are those of base 20000 instead of 10000/m,

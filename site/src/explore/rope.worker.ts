@@ -83,7 +83,7 @@ export type Converted = { readonly peer: string; readonly about: string } & (
 export interface ReadByAll {
   readonly readings: readonly {
     readonly reader: string;
-    readonly state: 'as its maker means' | 'otherwise' | 'it fails';
+    readonly state: 'what the others are compared with' | 'the same' | 'otherwise' | 'it fails';
     readonly why: readonly string[];
   }[];
   readonly findings: Passport['findings'];
@@ -265,7 +265,7 @@ const worker = {
       findings,
       readings: readings.map(({ reader, model, same, why }, n) => ({
         reader,
-        state: !model ? 'it fails' : n === 0 || same ? 'as its maker means' : 'otherwise',
+        state: !model ? 'it fails' : n === 0 ? 'what the others are compared with' : same ? 'the same' : 'otherwise',
         why,
       })),
     };
