@@ -7,7 +7,7 @@
  * races. @module
  */
 import { refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, readName, readOptions } from 'ropewalk/internal';
 import {
   CACHE_LINE,
   CHIPS,
@@ -127,14 +127,9 @@ export function newLaunch(machine: KnownMachine, autoSync: boolean, blocks: numb
   };
 }
 
-const MACHINE_NAMES: OptionNames<MachineOptions> = {
-  chip: true,
-  unifiedBufferBytes: true,
-  autoSync: true,
-  cores: true,
-  vectorTiming: true,
-  checkRaces: true,
-};
+const MACHINE_NAMES: OptionNames<MachineOptions> = /* @__PURE__ */ optionNames(
+  'chip unifiedBufferBytes autoSync cores vectorTiming checkRaces',
+);
 
 /** The options of a machine, with its chip and the number of vector cores that a launch may use. */
 export type KnownMachine = MachineOptions & { readonly chip: ChipName; readonly cores: number };

@@ -4,6 +4,7 @@ import { refuse } from 'ropewalk/backend';
 import {
   checkInteger,
   type OptionNames,
+  optionNames,
   reading,
   readList,
   readName,
@@ -46,22 +47,9 @@ export interface LaunchOptions extends WatchOptions {
 
 type LaunchFinding = Pick<Finding, 'kind' | 'line' | 'message'>;
 
-const NAMES: OptionNames<LaunchOptions> = {
-  kernel: true,
-  dtype: true,
-  blocks: true,
-  autoSync: true,
-  machine: true,
-  record: true,
-  onBlock: true,
-  body: true,
-  output: true,
-  inputs: true,
-  rowLength: true,
-  rowStarts: true,
-  least: true,
-  extra: true,
-};
+const NAMES: OptionNames<LaunchOptions> = /* @__PURE__ */ optionNames(
+  'kernel dtype blocks autoSync machine record onBlock body output inputs rowLength rowStarts least extra',
+);
 
 /**
  * Runs a kernel on every block, one after the other, on the modelled chip.

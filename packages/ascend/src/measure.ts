@@ -5,6 +5,7 @@ import {
   checkShape,
   countElements,
   type OptionNames,
+  optionNames,
   randomFrom,
   readName,
   readOptions,
@@ -34,16 +35,9 @@ export interface MeasuredCall extends Pick<OperatorCall, 'dtype' | 'tableDtype'>
   readonly tableLen: number;
 }
 
-const CALL_NAMES: OptionNames<MeasuredCall> = {
-  shape: true,
-  dtype: true,
-  pairing: true,
-  rotaryDim: true,
-  base: true,
-  batchPositions: true,
-  tableLen: true,
-  tableDtype: true,
-};
+const CALL_NAMES: OptionNames<MeasuredCall> = /* @__PURE__ */ optionNames(
+  'shape dtype pairing rotaryDim base batchPositions tableLen tableDtype',
+);
 
 /** Options of {@link measureRopeKernel} and {@link measureKernel}. */
 export interface MeasureOptions extends Pick<MachineOptions, 'chip' | 'cores'>, Pick<WatchOptions, 'onBlock'> {

@@ -4,6 +4,7 @@ import { type DecoderConfig, type Engine, logits, type Model } from '@ropewalk/m
 import { kernelEngine, logSumExp } from '@ropewalk/model/internal';
 import type { RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
+import { COLORS, chartSvg } from 'ropewalk/internal';
 import { openPercentBar } from './output.js';
 import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { readTextFile } from './text-input.js';
@@ -103,6 +104,40 @@ async function natsOf(
     onProgress(at / costs.length);
   }
   return costs;
+}
+
+/** Draws the cost over the position, on which the logarithm is taken: a line for each reading. */
+export function costSvg({ tokens, readings }: Cost): string {
+  const means = readings.flatMap(({ nats }) => nats.map(({ mean }) => mean));
+  const [low, high] = [Math.min(...means), Math.max(...means)];
+  const digit = 10 ** Math.floor(Math.log10(high - low || 1));
+  const step = [2, 1, 0.5, 0.2].map((by) => by * digit).find((by) => high - low >= 3 * by) ?? 0.2 * digit;
+  const [from, to] = [Math.floor(low / step), Math.ceil(high / step)];
+  const colors = readings.map((_, n) => COLORS[(n + 1) % COLORS.length]!);
+  return chartSvg({
+    heading: [
+      { text: `nats a token by position, ${tokens} tokens` },
+      ...readings.map(({ reader, mean }, n) => ({ text: `— ${reader}: ${mean.toFixed(3)}`, color: colors[n]! })),
+    ],
+    x: {
+      from: 5,
+      to: Math.log2(readings[0]!.nats.at(-1)!.to),
+      ticks: readings[0]!.nats.map(({ to }) => [Math.log2(to), `${to}`]),
+    },
+    y: {
+      from: from * step,
+      to: to * step,
+      ticks: Array.from({ length: to - from + 1 }, (_, n) => {
+        const at = (from + n) * step;
+        return [at, `${Number(at.toPrecision(6))}`];
+      }),
+    },
+    series: readings.map(({ nats }, n) => ({
+      color: colors[n]!,
+      joined: nats.length > 1,
+      points: nats.map(({ to, mean }) => [Math.log2(to), mean]),
+    })),
+  });
 }
 
 /** The means of parts that end at 64, 128, 256 … */

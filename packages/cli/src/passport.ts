@@ -13,12 +13,12 @@ import { describeLayers } from './inspect.js';
 import { problemsOf, readGraph } from './inspect-graph.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printable, printResult } from './output.js';
-import { type Cost, costOf } from './passport-cost.js';
+import { type Cost, costOf, costSvg } from './passport-cost.js';
 import type { ModelRunOptions } from './run-model.js';
 import { VERSION } from './version.js';
 
 export type PassportCommandOptions = Omit<ModelRunOptions, 'model' | 'cacheDtype'> &
-  Texts<'text' | 'junit' | 'stamp'> &
+  Texts<'text' | 'svg' | 'junit' | 'stamp'> &
   Switches<'strict' | 'check'> & { readonly serve?: readonly string[] };
 
 type Finding = Passport['findings'][number];
@@ -36,7 +36,10 @@ export async function passport(paths: readonly string[], options: PassportComman
   if (options.check && options.stamp === undefined)
     fail('FORMAT', '--check', 'it needs --stamp FILE, the stamp to hold the model against.');
   if (options.text === undefined)
-    flags.refuseAny(['backend', 'threads', 'activations'], 'it needs --text FILE, of which the cost is computed.');
+    flags.refuseAny(
+      ['backend', 'threads', 'activations', 'svg'],
+      'it needs --text FILE, of which the cost is computed.',
+    );
   const forms: PassportForm[] = [];
   const graphs: Finding[] = [];
   for (const path of paths) {
@@ -54,6 +57,7 @@ export async function passport(paths: readonly string[], options: PassportComman
     else if (isStamped) writeStamp(options.stamp, hash, result);
   }
   const cost = options.text === undefined ? undefined : await costOf(paths[0]!, options.text, result, options);
+  if (cost && options.svg !== undefined) writeOutput(options.svg, costSvg(cost), '--svg');
   const passed = { ...result, findings };
   if (options.junit !== undefined) writeOutput(options.junit, toJunit(passed, forms), '--junit');
   printResult(options.json, {

@@ -82,7 +82,17 @@ describe('ropewalk passport', () => {
   });
   test('--text: the cost is that of two real runs', async () => {
     const text = file('text.txt', readFileSync(join(MARLINE, 'README.md'), 'utf8').slice(0, 400));
-    const { stdout, status } = await ropewalk(MARLINE, other, '--text', text, '--json', '--threads', '1');
+    const { stdout, status } = await ropewalk(
+      MARLINE,
+      other,
+      '--text',
+      text,
+      '--svg',
+      'cost.svg',
+      '--json',
+      '--threads',
+      '1',
+    );
     assert.equal(status, 1);
     const { cost, readings } = JSON.parse(stdout);
     assert.equal(readings.length, 2);
@@ -97,12 +107,16 @@ describe('ropewalk passport', () => {
       assert.ok(Math.abs(cost.readings[n].mean - real) < 0.02 * real, `${cost.readings[n].mean} and ${real}`);
     assert.ok(Math.abs(right - wrong) > 1e-3);
     assert.equal(cost.readings[0].nats.at(-1).to, cost.tokens - 1);
+    const svg = readFileSync(join(folder, 'cost.svg'), 'utf8');
+    assert.equal(svg.match(/<polyline /g)!.length, 2);
+    assert.doesNotMatch(svg, /NaN|Infinity/);
   });
   test('wrong usage: exit 2 and the next step', async () => {
     const cases: [string[], RegExp][] = [
       [['nowhere.json'], /nowhere\.json: there is no such file/],
       [[own, '--check'], /--check: it needs --stamp FILE/],
       [[own, '--threads', '2'], /--threads: it needs --text FILE/],
+      [[own, '--svg', 'cost.svg'], /--svg: it needs --text FILE/],
       [[own, '--serve', 'nginx -x'], /--serve: expected llama-server/],
       [[own, '--stamp', doubtful, '--check'], /doubtful\.json: form: expected a string|doubtful\.json.*form/],
     ];

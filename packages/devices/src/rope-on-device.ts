@@ -23,7 +23,7 @@ import {
   roundTo,
 } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, readName, readOptions } from 'ropewalk/internal';
 import { deviceNamed } from './devices.js';
 import {
   type DeviceProfile,
@@ -58,32 +58,17 @@ export interface RopeOnDeviceOptions {
   readonly graph?: GraphWishes;
 }
 
-const NAMES: OptionNames<RopeOnDeviceOptions> = {
-  spec: true,
-  dtype: true,
-  heads: true,
-  kvHeads: true,
-  batch: true,
-  seq: true,
-  batchPositions: true,
-  context: true,
-  contiguous: true,
-  graph: true,
-};
+const NAMES: OptionNames<RopeOnDeviceOptions> = /* @__PURE__ */ optionNames(
+  'spec dtype heads kvHeads batch seq batchPositions context contiguous graph',
+);
 
 /** Options that a graph must have, in the words of `ropeModel`. */
 export type GraphWishes = Partial<Pick<OnnxChoice, 'form' | 'angles' | 'layout' | 'opset'>> &
   Pick<RopeModelOptions, 'direction' | 'normEps' | 'kvCache'>;
 
-const GRAPH_NAMES: OptionNames<GraphWishes> = {
-  form: true,
-  angles: true,
-  layout: true,
-  opset: true,
-  direction: true,
-  normEps: true,
-  kvCache: true,
-};
+const GRAPH_NAMES: OptionNames<GraphWishes> = /* @__PURE__ */ optionNames(
+  'form angles layout opset direction normEps kvCache',
+);
 
 /** The options of `ropeModel` by which a graph is exported for a device, and its opset. */
 export interface OnnxChoice {

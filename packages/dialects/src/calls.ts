@@ -1,22 +1,7 @@
-/** The parts that the calls of several dialects share: names of options, outputs, rows of tables. @module */
+/** The parts that the calls of several dialects share: outputs, rows of tables. @module */
 import type { Dtype, RopeTable, Runner, Tensor } from 'ropewalk';
 import { newArray, type OpPlan } from 'ropewalk/backend';
-import { checkApart, checkOutput, type OptionNames, withFresh } from 'ropewalk/internal';
-
-/** The words of a text, as a union of types. */
-export type Words<S extends string> = S extends `${infer First} ${infer Rest}` ? First | Words<Rest> : S;
-/** Is `never` where the words of S are not exactly the names of T, so that no list fits. */
-type Exactly<S extends string, T> = [Words<S>, keyof T] extends [keyof T, Words<S>] ? unknown : never;
-
-/**
- * Makes the table of all options of T. The compiler refuses lists that miss a name of T or have another one.
- *
- * @param lists - the names, with a space between two of them
- */
-export function optionNames<const S extends string, T>(...lists: (S & Exactly<S, T>)[]): OptionNames<T> {
-  const names = lists.flatMap((list) => list.split(' '));
-  return Object.fromEntries(names.map((name) => [name, true])) as OptionNames<T>;
-}
+import { checkApart, checkOutput, withFresh } from 'ropewalk/internal';
 
 /** Runs the call that `bind` makes for an output: for `given`, or else for a fresh dense tensor like `like`. */
 export function runInto<D extends Dtype>(

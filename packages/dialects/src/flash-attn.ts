@@ -15,11 +15,12 @@ import {
   checkRunner,
   checkTensor,
   type OptionNames,
+  optionNames,
   readIntegers,
   readOptions,
   tableFromTensors,
 } from 'ropewalk/internal';
-import { optionNames, runInto } from './calls.js';
+import { runInto } from './calls.js';
 import { type AclnnFloat, checkAclnnFloat } from './cann/tables.js';
 
 /** The options of {@link applyRotary}, with flash-attn's names. */

@@ -22,11 +22,12 @@ import {
   countElements,
   fitsFloat32,
   type OptionNames,
+  optionNames,
   readIntegers,
   readList,
   readOptions,
 } from 'ropewalk/internal';
-import { checkWritten, optionNames, runInto } from './calls.js';
+import { checkWritten, runInto } from './calls.js';
 
 /** This mode rotates interleaved pairs (2j, 2j+1). */
 export const GGML_ROPE_TYPE_NORMAL = 0;

@@ -17,14 +17,16 @@ import {
   checkRunner,
   isDtype,
   type OptionNames,
+  optionNames,
   readIntegers,
   readList,
   readOptions,
   sharePairs,
   show,
   tableFromTensors,
+  type Words,
 } from 'ropewalk/internal';
-import { checkWritten, countUp, gatherTable, optionNames, spanOf, type Words } from './calls.js';
+import { checkWritten, countUp, gatherTable, spanOf } from './calls.js';
 
 /** The call succeeded. */
 export const INFINI_STATUS_SUCCESS = 0;

@@ -9,12 +9,12 @@ import {
   checkInteger,
   checkName,
   type OptionNames,
+  optionNames,
   reading,
   readList,
   readOptional,
   readOptions,
 } from 'ropewalk/internal';
-import { optionNames } from './calls.js';
 import { specToJson } from './convert/record.js';
 
 /** The effective RoPE of one layer. */

@@ -22,6 +22,7 @@ import {
   checkTensor,
   copyElements,
   type OptionNames,
+  optionNames,
   readIntegers,
   readList,
   readOptions,
@@ -29,7 +30,7 @@ import {
   tableFromTensors,
   withFresh,
 } from 'ropewalk/internal';
-import { checkWritten, countUp, gatherTable, optionNames, runInto, spanOf } from './calls.js';
+import { checkWritten, countUp, gatherTable, runInto, spanOf } from './calls.js';
 
 type OnnxFloat = 'f32' | 'f16' | 'bf16';
 

@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import type { Engine } from '@ropewalk/model';
 import { checkProviders, loadOnnxruntime } from '@ropewalk/onnx/internal';
 import { refuse } from 'ropewalk/backend';
-import { MAX_THREADS, type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
+import { MAX_THREADS, type OptionNames, optionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import { type BuiltCache, cacheFolder, holdInCache } from './cache.node.js';
 import { bytesOf, inMemory, onnxEngine, SMALL_BYTES, sessionOptions } from './engine.js';
 import { DECODER_FORMS, type DecoderForm } from './scope.js';
@@ -26,13 +26,7 @@ export interface OnnxEngineOptions {
   readonly onBuilt?: (built: BuiltCache) => void;
 }
 
-const NAMES: OptionNames<OnnxEngineOptions> = {
-  threads: true,
-  providers: true,
-  form: true,
-  cache: true,
-  onBuilt: true,
-};
+const NAMES: OptionNames<OnnxEngineOptions> = /* @__PURE__ */ optionNames('threads providers form cache onBuilt');
 
 /**
  * Opens ONNX Runtime as an engine. Each model becomes one ONNX graph, which runs in onnxruntime-node, a package that

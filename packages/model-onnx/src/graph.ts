@@ -9,7 +9,7 @@ import { layerSizes, type WeightPlan } from '@ropewalk/model/internal';
 import { ANGLE_MODES, type AngleMode, type GraphBuilder } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
 import { attend, normOf } from './attention.js';
 import { contribOperators } from './contrib.js';
 import { activated, dense, feedForward, mixture } from './feed-forward.js';
@@ -44,14 +44,9 @@ export interface DecoderGraphOptions {
   readonly hidden?: boolean;
 }
 
-export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = {
-  form: true,
-  angles: true,
-  context: true,
-  newRows: true,
-  activations: true,
-  hidden: true,
-};
+export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = /* @__PURE__ */ optionNames(
+  'form angles context newRows activations hidden',
+);
 
 /** A decoder's graph. */
 export interface DecoderGraph {

@@ -7,7 +7,7 @@
  * @module
  */
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, reading, readList, readOptions, show } from 'ropewalk/internal';
+import { type OptionNames, optionNames, reading, readList, readOptions, show } from 'ropewalk/internal';
 import { checkTokenizer, checkTypes } from './arguments.js';
 import { renderBounded } from './bounded-jinja.js';
 import type { Tokenizer } from './types.js';
@@ -39,12 +39,9 @@ export interface ChatOptions {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
-const NAMES: OptionNames<ChatOptions> = {
-  addGenerationPrompt: true,
-  template: true,
-  templateText: true,
-  variables: true,
-};
+const NAMES: OptionNames<ChatOptions> = /* @__PURE__ */ optionNames(
+  'addGenerationPrompt template templateText variables',
+);
 
 /** The most lists inside lists. JSON schemas of tools stay below twenty. */
 const MAX_DEPTH = 100;

@@ -1,6 +1,6 @@
 /** Embeds a text as one vector: its last hidden states, pooled. @module */
 import { fail, refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readOptions } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, readOptions } from 'ropewalk/internal';
 import { checkModel, checkTypes } from './arguments.js';
 import { applyDense } from './embedding-settings.js';
 import type { EmbeddingSettings, Model, Pooling } from './types.js';
@@ -22,13 +22,7 @@ export interface EmbedOptions {
   readonly normalize?: boolean;
 }
 
-const NAMES: OptionNames<EmbedOptions> = {
-  pooling: true,
-  prompt: true,
-  promptName: true,
-  dimensions: true,
-  normalize: true,
-};
+const NAMES: OptionNames<EmbedOptions> = /* @__PURE__ */ optionNames('pooling prompt promptName dimensions normalize');
 
 /**
  * Embeds a text: the hidden states after the final norm, pooled over the tokens, multiplied by the files' dense matrices,

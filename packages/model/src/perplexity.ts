@@ -1,6 +1,6 @@
 /** Measures how well a model predicts a text: perplexity per token, bits per byte. @module */
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import { logitBlocks, logSumExp } from './logits.js';
 import type { Model, Session } from './types.js';
@@ -19,13 +19,9 @@ export interface PerplexityOptions {
   readonly onProgress?: (done: number, total: number) => void;
 }
 
-const NAMES: OptionNames<PerplexityOptions> = {
-  context: true,
-  stride: true,
-  cacheDtype: true,
-  signal: true,
-  onProgress: true,
-};
+const NAMES: OptionNames<PerplexityOptions> = /* @__PURE__ */ optionNames(
+  'context stride cacheDtype signal onProgress',
+);
 
 /** The result of {@link perplexity}. */
 export interface Perplexity {

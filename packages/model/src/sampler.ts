@@ -9,7 +9,7 @@
  * @see ggml-org/llama.cpp@001d906 common/common.h, common_params_sampling::samplers
  */
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, randomFrom, reading, readList, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, randomFrom, reading, readList, readOptions } from 'ropewalk/internal';
 
 /** The settings of the choice of tokens. Default: every filter is off. */
 export interface SamplingOptions {
@@ -31,15 +31,9 @@ export interface SamplingOptions {
   readonly seed?: number;
 }
 
-export const SAMPLING_NAMES: OptionNames<SamplingOptions> = {
-  temperature: true,
-  topK: true,
-  topP: true,
-  minP: true,
-  repetitionPenalty: true,
-  repetitionWindow: true,
-  seed: true,
-};
+export const SAMPLING_NAMES: OptionNames<SamplingOptions> = /* @__PURE__ */ optionNames(
+  'temperature topK topP minP repetitionPenalty repetitionWindow seed',
+);
 
 /** Chooses one token after the other. */
 export interface Sampler {

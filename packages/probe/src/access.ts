@@ -1,17 +1,11 @@
 /** Checks the options of a probe that say how a server is reached. @module */
 import { fail, refuse } from 'ropewalk/backend';
-import { checkInteger, Fields, type OptionNames, reading, readList, readOptions } from 'ropewalk/internal';
+import { checkInteger, Fields, type OptionNames, optionNames, reading, readList, readOptions } from 'ropewalk/internal';
 import type { Access, Exchange } from './http.js';
 
-const NAMES: OptionNames<Access> = {
-  key: true,
-  timeoutMs: true,
-  recorded: true,
-  offline: true,
-  onExchange: true,
-  budget: true,
-  signal: true,
-};
+const NAMES: OptionNames<Access> = /* @__PURE__ */ optionNames(
+  'key timeoutMs recorded offline onExchange budget signal',
+);
 /** The longest timer of JavaScript, in milliseconds, and a budget that no probe reaches. */
 const MAX_INTEGER = 2 ** 31 - 1;
 

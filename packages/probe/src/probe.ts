@@ -1,7 +1,7 @@
 /** Leads through a probe: find out the API, ask, compute, judge. @module */
 import type { Model, Tokenizer } from '@ropewalk/model';
 import { fail, refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, reading } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, reading } from 'ropewalk/internal';
 import { checkAccess } from './access.js';
 import type { ChangeableEngine } from './change.js';
 import { Expected, type Observed } from './expected.js';
@@ -24,13 +24,9 @@ export interface ProbeOptions extends Access {
   readonly onProgress?: ((what: string, share: number) => void) | undefined;
 }
 
-const NAMES: OptionNames<Omit<ProbeOptions, keyof Access>> = {
-  model: true,
-  engine: true,
-  tokens: true,
-  text: true,
-  onProgress: true,
-};
+const NAMES: OptionNames<Omit<ProbeOptions, keyof Access>> = /* @__PURE__ */ optionNames(
+  'model engine tokens text onProgress',
+);
 
 /** The findings of a probe. */
 export interface ProbeReport extends Judgement {

@@ -15,6 +15,7 @@ export {
   didYouMean,
   fitsFloat32,
   type OptionNames,
+  optionNames,
   readField,
   reading,
   readList,
@@ -22,6 +23,7 @@ export {
   readOptional,
   readOptions,
   readPlain,
+  type Words,
 } from './core/arguments.js';
 export {
   BLOCK_FORMAT_NAMES,
@@ -36,6 +38,7 @@ export {
   writeHalves,
 } from './core/block-formats.js';
 export { blockBytes, readBlocks } from './core/blocks.js';
+export { COLORS, chartSvg, powersOfTen } from './core/chart.js';
 export {
   arrayOver,
   asHostArray,

@@ -1,7 +1,7 @@
 /** The backends of this package. The reference comes last, because it always works. @module */
 import type { Backend, BackendEntry, BackendOptions } from './backends/backend.js';
 import { hostMemory } from './backends/host-memory.js';
-import { checkFields, didYouMean, type OptionNames, readOptions } from './core/arguments.js';
+import { checkFields, didYouMean, type OptionNames, optionNames, readOptions } from './core/arguments.js';
 import { BLOCK_FORMAT_NAMES } from './core/block-formats.js';
 import { fail, refuse } from './core/errors.js';
 import { ACTIVATIONS } from './ops/linear.js';
@@ -54,12 +54,9 @@ const reference: BackendEntry = {
 export const BACKENDS: readonly BackendEntry[] = /* @__PURE__ */ Object.freeze([cpu, webgpu, reference]);
 
 /** The names of a backend's options. */
-export const BACKEND_NAMES: OptionNames<BackendOptions> = {
-  threads: true,
-  memoryLimit: true,
-  simd: true,
-  powerPreference: true,
-};
+export const BACKEND_NAMES: OptionNames<BackendOptions> = /* @__PURE__ */ optionNames(
+  'threads memoryLimit simd powerPreference',
+);
 
 /**
  * Opens a backend by name.

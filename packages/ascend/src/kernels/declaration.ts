@@ -1,7 +1,7 @@
 /** The declaration of a kernel: what it computes, on which arguments, by which statements. @module */
 import type { FloatDtype } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { type OptionNames, readList, readName, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, readList, readName, readOptions } from 'ropewalk/internal';
 import type { AscendC } from '../ascendc.js';
 import type { Tiling } from '../trace.js';
 
@@ -82,17 +82,9 @@ export interface KernelDeclaration<Args = never> {
   readonly kernel: (c: AscendC, args: Args) => void;
 }
 
-const NAMES: OptionNames<KernelDeclaration> = {
-  name: true,
-  operator: true,
-  dtypes: true,
-  arguments: true,
-  blocks: true,
-  takes: true,
-  autoSync: true,
-  whyNot: true,
-  kernel: true,
-};
+const NAMES: OptionNames<KernelDeclaration> = /* @__PURE__ */ optionNames(
+  'name operator dtypes arguments blocks takes autoSync whyNot kernel',
+);
 
 /** Freezes a declaration, and hides the type of its arguments. */
 export function declareKernel<Args>(kernel: KernelDeclaration<Args>): KernelDeclaration {

@@ -30,7 +30,15 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import { loadNumber, newArray, type OpPlan, refuse, rowMajorStrides, storeNumber } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, type RandomStream, readOptions, sharePairs, show } from 'ropewalk/internal';
+import {
+  checkInteger,
+  type OptionNames,
+  optionNames,
+  type RandomStream,
+  readOptions,
+  sharePairs,
+  show,
+} from 'ropewalk/internal';
 import { runReference } from 'ropewalk/reference';
 import { f16Table } from '../lanes.js';
 import { Allocation, GlobalTensor } from '../memory.js';
@@ -56,15 +64,9 @@ export interface OperatorCall {
 }
 
 /** The names of a call. */
-export const OPERATOR_NAMES: OptionNames<OperatorCall> = {
-  dtype: true,
-  shape: true,
-  eps: true,
-  spec: true,
-  batchPositions: true,
-  tableLen: true,
-  tableDtype: true,
-};
+export const OPERATOR_NAMES: OptionNames<OperatorCall> = /* @__PURE__ */ optionNames(
+  'dtype shape eps spec batchPositions tableLen tableDtype',
+);
 
 /** The data of a call, the exact result, and the bounds of each element's error. */
 export interface MadeCall {

@@ -1,6 +1,6 @@
 /** Launches declared kernels on the model, and runs the RoPE kernels on the caller's tensors. @module */
 import { fail } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, readName, readOptions } from 'ropewalk/internal';
 import { readMachine } from '../core.js';
 import { MAX_BLOCKS, MAX_REPEATS } from '../costs.js';
 import { launchKernel } from '../launch.js';
@@ -132,22 +132,9 @@ export function ropeCall(a: Omit<RopeArgs, keyof Tiling>, inputs: readonly Globa
   return { dtype, facts: a, tensors, inputs, rowLength, rowStarts, tileRows, least };
 }
 
-const NAMES: OptionNames<RopeKernelOptions> = {
-  kernel: true,
-  dtype: true,
-  pairing: true,
-  x: true,
-  y: true,
-  positions: true,
-  sin: true,
-  cos: true,
-  rotaryDim: true,
-  tableDtype: true,
-  tiling: true,
-  machine: true,
-  record: true,
-  onBlock: true,
-};
+const NAMES: OptionNames<RopeKernelOptions> = /* @__PURE__ */ optionNames(
+  'kernel dtype pairing x y positions sin cos rotaryDim tableDtype tiling machine record onBlock',
+);
 
 /**
  * Runs one of the RoPE kernels on the modelled AI Core: y is written, in the caller's memory.

@@ -8,7 +8,7 @@ import { basename, join } from 'node:path';
 import type { WeightPairing } from '@ropewalk/dialects/internal/models';
 import { checkPath, refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { fail, refuse } from 'ropewalk/backend';
-import { type OptionNames, readField, readName, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, readField, readName, readOptions } from 'ropewalk/internal';
 import { type CopyOptions, copyPermuted } from './file.node.js';
 import { factsOf, type GivenGeometry, type ModelFacts, type OpenModel, openModel } from './model.node.js';
 import { type PermutePlan, planPermutation } from './plan.js';
@@ -24,17 +24,9 @@ export interface PermuteModelOptions extends GivenGeometry {
   readonly force?: boolean;
 }
 
-const NAMES: OptionNames<PermuteModelOptions> = {
-  from: true,
-  config: true,
-  heads: true,
-  kvHeads: true,
-  headDim: true,
-  rotaryDim: true,
-  to: true,
-  only: true,
-  force: true,
-};
+const NAMES: OptionNames<PermuteModelOptions> = /* @__PURE__ */ optionNames(
+  'from config heads kvHeads headDim rotaryDim to only force',
+);
 
 /** A permutation that can be carried out. */
 export interface ModelPermutation {
@@ -59,13 +51,7 @@ export interface RunPermutationOptions {
   readonly onProgress?: (share: number) => void;
 }
 
-const RUN_NAMES: OptionNames<RunPermutationOptions> = {
-  output: true,
-  all: true,
-  force: true,
-  signal: true,
-  onProgress: true,
-};
+const RUN_NAMES: OptionNames<RunPermutationOptions> = /* @__PURE__ */ optionNames('output all force signal onProgress');
 
 /** The result of a permutation. */
 export interface PermutationResult {

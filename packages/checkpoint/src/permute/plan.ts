@@ -22,6 +22,7 @@ import {
   checkName,
   nameForMessage,
   type OptionNames,
+  optionNames,
   reading,
   readList,
   readName,
@@ -88,15 +89,9 @@ export interface PermuteOptions {
   readonly where?: string;
 }
 
-const NAMES: OptionNames<PermuteOptions> = {
-  to: true,
-  naming: true,
-  geometryOf: true,
-  fused: true,
-  sharesKeys: true,
-  only: true,
-  where: true,
-};
+const NAMES: OptionNames<PermuteOptions> = /* @__PURE__ */ optionNames(
+  'to naming geometryOf fused sharesKeys only where',
+);
 
 /** A tensor whose rows move. */
 export interface TensorMove {

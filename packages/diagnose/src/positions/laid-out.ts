@@ -1,6 +1,6 @@
 /** The positions that tokens must have: in packed sequences, behind padding, in chunks, with images, on ranks. @module */
 import { refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, readList, readOptions } from 'ropewalk/internal';
+import { checkInteger, type OptionNames, optionNames, readList, readOptions } from 'ropewalk/internal';
 
 /** How the tokens of a call lie. One of `tokens`, `cuSeqlens`, `attentionMask` and `chunks` says it. */
 export interface TokenLayout {
@@ -44,15 +44,9 @@ export interface LaidTokens {
   readonly sequences: readonly LaidSequence[];
 }
 
-const NAMES: OptionNames<TokenLayout> = {
-  tokens: true,
-  cuSeqlens: true,
-  attentionMask: true,
-  chunks: true,
-  cached: true,
-  grid: true,
-  rank: true,
-};
+const NAMES: OptionNames<TokenLayout> = /* @__PURE__ */ optionNames(
+  'tokens cuSeqlens attentionMask chunks cached grid rank',
+);
 const RANK_NAMES: OptionNames<NonNullable<TokenLayout['rank']>> = { layout: true, rank: true, of: true };
 const IMAGE_NAMES: OptionNames<NonNullable<TokenLayout['grid']>[number]> = { at: true, t: true, h: true, w: true };
 const MOST = 2 ** 24;

@@ -6,11 +6,12 @@ import {
   checkRunner,
   checkTensor,
   type OptionNames,
+  optionNames,
   readName,
   readOptions,
   withFresh,
 } from 'ropewalk/internal';
-import { checkWritten, optionNames } from '../calls.js';
+import { checkWritten } from '../calls.js';
 import type { AclnnFloat } from './tables.js';
 import {
   ACLNN_LAYOUT,

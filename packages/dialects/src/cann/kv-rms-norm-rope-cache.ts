@@ -13,11 +13,12 @@ import {
   checkRunner,
   checkTensor,
   type OptionNames,
+  optionNames,
   readIntegers,
   readName,
   readOptions,
 } from 'ropewalk/internal';
-import { checkWritten, optionNames } from '../calls.js';
+import { checkWritten } from '../calls.js';
 import { ACLNN_ROTARY_MODE, checkAclnnFloat, checkD, firstOfPairs, rowsByToken, type Tables } from './tables.js';
 
 const MODES = ['Norm', 'PA', 'PA_BNSD', 'PA_NZ', 'PA_BLK_BNSD', 'PA_BLK_NZ'] as const;

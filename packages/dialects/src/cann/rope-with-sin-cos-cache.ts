@@ -9,6 +9,7 @@ import {
   checkRunner,
   checkTensor,
   type OptionNames,
+  optionNames,
   type PairAxes,
   readIntegers,
   readList,
@@ -17,7 +18,7 @@ import {
   tableFromTensors,
   withFresh,
 } from 'ropewalk/internal';
-import { checkWritten, countUp, gatherTable, optionNames, spanOf } from '../calls.js';
+import { checkWritten, countUp, gatherTable, spanOf } from '../calls.js';
 import { type AclnnFloat, checkAclnnFloat } from './tables.js';
 
 /** The arguments of {@link aclnnRopeWithSinCosCache}, with aclnn's names. */

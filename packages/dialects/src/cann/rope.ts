@@ -18,10 +18,11 @@ import {
   checkRunner,
   checkTensor,
   type OptionNames,
+  optionNames,
   readIntegers,
   readOptions,
 } from 'ropewalk/internal';
-import { checkWritten, optionNames, runInto } from '../calls.js';
+import { checkWritten, runInto } from '../calls.js';
 import { type GgmlRopeWords, ropePlanFromGgml } from '../ggml.js';
 
 const WORDS: GgmlRopeWords = { op: 'cann_rope', positions: 'pos', freq_factors: 'freq_factors', ne0: 'D', ne2: 'S' };

@@ -5,8 +5,7 @@
  */
 import type { RopeSpec } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { didYouMean, Fields, type OptionNames, reading, readOptions } from 'ropewalk/internal';
-import { optionNames } from '../calls.js';
+import { didYouMean, Fields, type OptionNames, optionNames, reading, readOptions } from 'ropewalk/internal';
 import { distanceOf, effectiveRope } from './effective.js';
 import { flashinferPeer } from './flashinfer.js';
 import type { ConvertOptions, Draft, FormTable, GivenTable, Peer, Relayout } from './form.js';

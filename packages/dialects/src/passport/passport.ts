@@ -5,8 +5,7 @@
  */
 import { type RopeSpec, RopewalkError } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import { checkInteger, nameLayers, type OptionNames, readList, readOptions } from 'ropewalk/internal';
-import { optionNames } from '../calls.js';
+import { checkInteger, nameLayers, type OptionNames, optionNames, readList, readOptions } from 'ropewalk/internal';
 import { compareModels, type ModelComparison } from '../convert/compare-models.js';
 import { convertRope } from '../convert/convert.js';
 import { effectiveRope } from '../convert/effective.js';

@@ -12,7 +12,15 @@ import type { BlockTensor, FloatDtype, OpPlan } from 'ropewalk';
 import { isBlocks, sizeBytes, Tensor, tensorFrom, zeros } from 'ropewalk';
 import { checkPlan, refuse, unknownPlan, walk } from 'ropewalk/backend';
 import type { OptionNames } from 'ropewalk/internal';
-import { ROUNDED, reading, readName, readOptions, roundsActivations, whyNotFloatCaches } from 'ropewalk/internal';
+import {
+  optionNames,
+  ROUNDED,
+  reading,
+  readName,
+  readOptions,
+  roundsActivations,
+  whyNotFloatCaches,
+} from 'ropewalk/internal';
 import { GraphBuilder } from './builder.js';
 import {
   argmax,
@@ -33,14 +41,7 @@ import {
 import { computeIn, type EmitOptions, type EmittedGraph, type NotEmitted, PlanGraph } from './plan-graph.js';
 import { emitRope } from './rope.js';
 
-const NAMES: OptionNames<EmitOptions> = {
-  form: true,
-  angles: true,
-  tables: true,
-  names: true,
-  nan: true,
-  places: true,
-};
+const NAMES: OptionNames<EmitOptions> = /* @__PURE__ */ optionNames('form angles tables names nan places');
 
 /**
  * Appends a plan to a graph.

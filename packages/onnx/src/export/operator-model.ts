@@ -35,6 +35,7 @@ import {
   countElements,
   isDtype,
   type OptionNames,
+  optionNames,
   readName,
   readOptions,
 } from 'ropewalk/internal';
@@ -109,28 +110,10 @@ export interface OperatorModelOptions {
   readonly perm?: readonly number[];
 }
 
-const NAMES: OptionNames<OperatorModelOptions> = {
-  op: true,
-  shape: true,
-  form: true,
-  dtype: true,
-  weights: true,
-  bias: true,
-  eps: true,
-  window: true,
-  softcap: true,
-  sinks: true,
-  gate: true,
-  groups: true,
-  normalize: true,
-  weighted: true,
-  approximate: true,
-  limit: true,
-  alpha: true,
-  offset: true,
-  factor: true,
-  perm: true,
-};
+const NAMES: OptionNames<OperatorModelOptions> = /* @__PURE__ */ optionNames(
+  'op shape form dtype weights bias eps window softcap sinks gate groups normalize weighted approximate limit',
+  'alpha offset factor perm',
+);
 
 /** The most rows of an embedding. A plan lists them, and this many take 128 MiB. */
 const MAX_ROWS = 2 ** 24;

@@ -5,7 +5,7 @@
  */
 import { type FloatDtype, planRope, type RopeLayout, type RopeSpec, tensorFrom } from 'ropewalk';
 import { fail, newArray, refuse, storeNumber } from 'ropewalk/backend';
-import { type OptionNames, readName, readOptions } from 'ropewalk/internal';
+import { type OptionNames, optionNames, readName, readOptions } from 'ropewalk/internal';
 import type { AngleConstants, AngleMode, CosSin } from './angles.js';
 import { ANGLE_MODES, angleConstants, anglesInGraph, tableOver } from './angles.js';
 import { GraphBuilder } from './builder.js';
@@ -38,19 +38,9 @@ export interface RopeModelOptions {
   readonly kvCache?: boolean;
 }
 
-const NAMES: OptionNames<RopeModelOptions> = {
-  spec: true,
-  direction: true,
-  form: true,
-  angles: true,
-  dtype: true,
-  layout: true,
-  heads: true,
-  kvHeads: true,
-  context: true,
-  normEps: true,
-  kvCache: true,
-};
+const NAMES: OptionNames<RopeModelOptions> = /* @__PURE__ */ optionNames(
+  'spec direction form angles dtype layout heads kvHeads context normEps kvCache',
+);
 
 /** A model's graph, and how it computes its angles. */
 export interface RopeModel {

@@ -5,7 +5,15 @@ import { fileURLToPath } from 'node:url';
 import { refuseSystem, writeWhole } from '@ropewalk/formats/internal/node';
 import { RopewalkError } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { checkInteger, type OptionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+import {
+  checkInteger,
+  type OptionNames,
+  optionNames,
+  reading,
+  readList,
+  readName,
+  readOptions,
+} from 'ropewalk/internal';
 import { vectorFolder } from '../folder.node.js';
 import { TABLE_PRECISIONS, type TablePrecision } from '../verify/rope-model.js';
 import type { ChosenCase } from './choose.js';
@@ -40,16 +48,9 @@ export interface WriteGoldenOptions {
   readonly onCase?: () => void;
 }
 
-const NAMES: OptionNames<WriteGoldenOptions> = {
-  forms: true,
-  seed: true,
-  generator: true,
-  table: true,
-  force: true,
-  signal: true,
-  onnx: true,
-  onCase: true,
-};
+const NAMES: OptionNames<WriteGoldenOptions> = /* @__PURE__ */ optionNames(
+  'forms seed generator table force signal onnx onCase',
+);
 
 /**
  * Writes golden cases into a folder.

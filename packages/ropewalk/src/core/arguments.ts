@@ -28,6 +28,21 @@ function unreadable(where: string, cause: unknown): RopewalkError {
 /** The names of the options T. The compiler keeps such a table complete. */
 export type OptionNames<T> = { readonly [K in keyof T]-?: true };
 
+/** The words of a text, as a union of types. */
+export type Words<S extends string> = S extends `${infer First} ${infer Rest}` ? First | Words<Rest> : S;
+/** Is `never` where the words of S are not exactly the names of T, so that no list fits. */
+type Exactly<S extends string, T> = [Words<S>, keyof T] extends [keyof T, Words<S>] ? unknown : never;
+
+/**
+ * Makes the table of all options of T. The compiler refuses lists that miss a name of T or have another one.
+ *
+ * @param lists - the names, with a space between two of them
+ */
+export function optionNames<const S extends string, T>(...lists: (S & Exactly<S, T>)[]): OptionNames<T> {
+  const names = lists.flatMap((list) => list.split(' '));
+  return Object.fromEntries(names.map((name) => [name, true])) as OptionNames<T>;
+}
+
 /**
  * Copies an object of options.
  *

@@ -1,5 +1,5 @@
 /** Causal attention with a past and grouped KV heads. @module */
-import { checkInteger, type OptionNames, readList, readOptions } from '../core/arguments.js';
+import { checkInteger, type OptionNames, optionNames, readList, readOptions } from '../core/arguments.js';
 import type { CacheDtype, FloatDtype, IntDtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
 import { checkTensor, readIntegers, type Tensor } from '../core/tensor.js';
@@ -54,16 +54,9 @@ export interface SelfAttentionOptions {
   readonly paged?: PagedOptions;
 }
 
-const NAMES: OptionNames<SelfAttentionOptions> = {
-  scale: true,
-  causal: true,
-  window: true,
-  softcap: true,
-  sinks: true,
-  kScale: true,
-  vScale: true,
-  paged: true,
-};
+const NAMES: OptionNames<SelfAttentionOptions> = /* @__PURE__ */ optionNames(
+  'scale causal window softcap sinks kScale vScale paged',
+);
 const NOT_CAUSAL = 'a window needs causal attention. Leave out window, or causal=false.';
 const PAGED_NAMES: OptionNames<PagedOptions> = { blockTable: true, lengths: true };
 

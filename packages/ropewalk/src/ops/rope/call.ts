@@ -1,5 +1,5 @@
 /** Binds a RoPE plan to the tensors of one call: one tensor, or several such as q and k. @module */
-import { type OptionNames, readList, readOptional, readOptions } from '../../core/arguments.js';
+import { type OptionNames, optionNames, readList, readOptional, readOptions } from '../../core/arguments.js';
 import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
@@ -50,15 +50,7 @@ export interface RopePartOptions {
   readonly scale?: CacheScale;
 }
 
-const NAMES: OptionNames<RopePartOptions> = {
-  x: true,
-  out: true,
-  rows: true,
-  slots: true,
-  rotate: true,
-  norm: true,
-  scale: true,
-};
+const NAMES: OptionNames<RopePartOptions> = /* @__PURE__ */ optionNames('x out rows slots rotate norm scale');
 const NORM_NAMES: OptionNames<HeadNorm> = { weight: true, eps: true };
 
 /**
