@@ -81,13 +81,15 @@ export function decoderGraph(
 }
 
 function graphOf(config: DecoderConfig, weights: readonly WeightPlan[], options: DecoderGraphOptions): DecoderGraph {
-  const { architecture, recurrent, bidirectional } = config;
+  const { architecture, recurrent, bidirectional, headless } = config;
   if (bidirectional)
     fail(
       'UNSUPPORTED',
       'export: model',
       `${architecture} sees later tokens, and there is no graph for that yet. ${OURS}`,
     );
+  if (headless)
+    fail('UNSUPPORTED', 'export: model', `the files have no output head, and a graph gives logits. ${OURS}`);
   if (recurrent && recurrent.kind !== 'conv') {
     const layers = recurrent.kind === 'ssm' ? 'state spaces' : 'delta nets';
     fail('UNSUPPORTED', 'export: model', `${architecture} has ${layers}, and there is no graph for them yet. ${OURS}`);

@@ -274,7 +274,7 @@ export function checkSame(config: DecoderConfig, back: DecoderConfig, where: str
  * The fields that may differ: eosTokens, because the vocabulary has more of them; tiedHead, as a head may be stored
  * twice.
  */
-const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead'.split(' ');
+const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead headless'.split(' ');
 
 /** Lists the fields to compare, with numbers rounded to the precision of f32. */
 function fieldsOf(config: DecoderConfig): Readonly<Record<string, string>> {

@@ -141,6 +141,7 @@ export function configFromJson(given: unknown, generation?: unknown, where = 'co
       : family.qkNorm !== undefined,
     chunk: family.chunked ? chunkFromJson(fields) : undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
+    headless: false, // the tensors tell
     bidirectional: family.encoder === true || fields.raw('is_causal') === false,
     tokenTypes: family.tokenTypes ? fields.integer('type_vocab_size', 1, MAX_WIDTH) : 0,
     bothSides: family.bothSides && sideOf(fields.optionalInteger(windowKey, 1) ?? family.bothSides),
@@ -563,6 +564,7 @@ export function configFromGguf(
         (parallel.norms === 1
           ? !has('blk.0.ffn_norm.weight')
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
+    headless: false,
     bidirectional: family.encoder === true || keys.optionalFlag(`${a}.attention.causal`) === false,
     tokenTypes: shapeOf('token_types.weight')?.[1] ?? 0,
     bothSides: family.bothSides && sideOf(keys.optionalInteger(`${a}.attention.sliding_window`) ?? family.bothSides),

@@ -19,6 +19,7 @@ import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { packingFromJson, packTensors, type StoredTensor } from './packed.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
 import type { DecoderConfig, EmbeddingSettings, Tokenizer } from './types.js';
+import { lacksHead } from './weights.js';
 
 export { type Folder, folderOf, type ModelFiles } from './folder.js';
 
@@ -88,7 +89,7 @@ async function readHeaders(folder: Folder): Promise<Headers> {
 async function readHuggingFace(folder: Folder): Promise<Headers> {
   const generation = await optionalJson(folder, 'generation_config.json');
   const json = await jsonOf(folder, 'config.json');
-  const config = configFromJson(json, generation, folder.path('config.json'));
+  let config = configFromJson(json, generation, folder.path('config.json'));
   const index = await optionalJson(folder, SAFETENSORS_INDEX);
   // Dense matrices of embeddings lie in folders.
   const names = [...folder.files.keys()].filter((name) => !name.includes('/'));
@@ -99,6 +100,8 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
+  // Nothing reads the head of a model without one.
+  if (lacksHead(config, stored)) config = { ...config, tiedHead: true, headless: true };
   const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
   const readTokenizerFiles = async (next: string) => {
     const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";

@@ -140,10 +140,16 @@ class LoadedModel implements Model {
   }
 
   openSession(options: SessionOptions = {}): Session {
-    const { architecture, bidirectional } = this.config;
+    const { architecture, bidirectional, headless } = this.config;
     const next = 'Use embed or model.hidden.';
     if (bidirectional)
       fail('UNSUPPORTED', 'openSession', `${architecture} sees later tokens, so it continues no text. ${next}`);
+    if (headless)
+      fail(
+        'UNSUPPORTED',
+        'openSession',
+        `the files have no output head (${architecture}), so it writes no text. ${next}`,
+      );
     return this.#open(readOptions(options, 'openSession: options', SESSION_NAMES));
   }
 

@@ -50,6 +50,8 @@ export interface DecoderConfig {
   readonly maxContext: number;
   /** Whether the output head is the embedding table. */
   readonly tiedHead: boolean;
+  /** Whether the files have no output head, as transformers' base classes save them. Such a model makes embeddings only. */
+  readonly headless: boolean;
   /** The groups of tensors with biases; `stored` means those that the file has. */
   readonly biases: Readonly<Record<BiasGroup, boolean | 'stored'>>;
   /** Whether q and k are normalised, in the family's way. */

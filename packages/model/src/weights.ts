@@ -462,6 +462,17 @@ export function planWeights(
   return plans;
 }
 
+/**
+ * Whether a folder of safetensors is the base class of a model, as many that make embeddings are published
+ * (Qwen3-Embedding, gte-Qwen2): its names have no prefix, and no tensor is the head.
+ */
+export function lacksHead({ family, tiedHead }: DecoderConfig, stored: readonly StoredTensor[]): boolean {
+  if (tiedHead || family.encoder) return false;
+  const { embedding = EMBEDDING.huggingface, head = HEAD.huggingface } = family.names ?? {};
+  const has = (end: string): boolean => stored.some(({ name }) => name === end || name.endsWith(`.${end}`));
+  return stored.some(({ name }) => name === embedding) && !has(head);
+}
+
 function refuseMissing(config: DecoderConfig, { name, shape }: Piece, where: string, count: number): never {
   const next =
     name === 'lm_head.weight'

@@ -145,6 +145,7 @@ describe('config.json', () => {
       biases: { qkv: false, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false },
       qkNorm: false,
       parallel: false,
+      headless: false,
       bidirectional: false,
       tokenTypes: 0,
       attentionScale: 1 / 8,

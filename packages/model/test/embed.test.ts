@@ -4,11 +4,11 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { writeSafetensors } from '@ropewalk/formats';
+import { parseSafetensors, tensorFromSafetensors, writeSafetensors } from '@ropewalk/formats';
 import { tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { numberTokenizer, type TinyModel, tinyModel } from '../../../test/support/tiny-model.js';
-import { embed, loadModel, type Model } from '../src/index.js';
+import { embed, generate, loadModel, type Model } from '../src/index.js';
 import { loadModelFolder } from '../src/node.js';
 
 const VOCAB = 24;
@@ -225,4 +225,44 @@ describe('GGUF', () => {
       code: 'UNSUPPORTED',
       message: /pooling_type: expected 0 to 3, got 4\. The model ranks pairs/,
     }));
+});
+
+describe('a folder without an output head, as transformers saves a base class', () => {
+  const file = MODEL.huggingFace()['model.safetensors']!;
+  const parsed = parseSafetensors(file);
+  /** The model's files with other names; undefined leaves a tensor out. */
+  const renamed = (to: (name: string) => string | undefined, config: object = {}): Record<string, Uint8Array> => ({
+    'config.json': json({ ...MODEL.config, ...config }),
+    'model.safetensors': writeSafetensors(
+      new Map(
+        [...parsed.tensors.keys()].flatMap((old) => {
+          const name = to(old);
+          return name === undefined ? [] : [[name, tensorFromSafetensors(file, parsed, old)] as const];
+        }),
+      ),
+    ),
+  });
+  const base = (name: string) => (name.startsWith('lm_head') ? undefined : name.replace(/^model\./, ''));
+
+  for (const config of [{}, { is_causal: false }])
+    test(`it makes the embeddings of the whole model: ${JSON.stringify(config)}`, async () => {
+      const whole = await embedIn(
+        { ...MODEL.huggingFace(), 'config.json': json({ ...MODEL.config, ...config }) },
+        TEXT,
+      );
+      assert.deepEqual(await embedIn(renamed(base, config), TEXT), whole);
+    });
+
+  test('it writes no text, and a head that is lost from a whole model is refused', async () => {
+    const model = await open(renamed(base));
+    assert.throws(() => model.openSession(), { code: 'UNSUPPORTED', message: /no output head.*Use embed/ });
+    await assert.rejects(generate(model, { tokens: [5] }).next(), { code: 'UNSUPPORTED' });
+    model.dispose();
+    const lost = renamed((name) => (name.startsWith('lm_head') ? undefined : name));
+    await assert.rejects(open(lost), { code: 'FORMAT', message: /lm_head\.weight.*is not among/ });
+    // A head beside names without a prefix is the head.
+    const both = await open(renamed((name) => name.replace(/^model\./, '')));
+    assert.equal(both.config.headless, false);
+    both.dispose();
+  });
 });

@@ -86,7 +86,7 @@ export class Recorder {
 
   /** Runs the model, and gives the tensors of one piece after the other. */
   async *#pieces(model: Model, { ids, positions, signal }: RecordedRun): AsyncGenerator<Seen[], void, void> {
-    const whole = model.config.bidirectional;
+    const whole = model.config.bidirectional || model.config.headless;
     const session = whole ? undefined : model.openSession({ context: model.memory.context });
     const logits = ['norm', 'head', 'logits'].some((name) => this.#at.test(name)) ? 'all' : 'none';
     const axes = (positions?.length ?? 0) / ids.length;
