@@ -43,6 +43,10 @@ FAMILIES = {
     "cohere": ("CohereConfig", dict(logit_scale=0.7)),
     "cohere-norm": ("CohereConfig", dict(logit_scale=0.7, use_qk_norm=True)),
     "seed_oss": ("SeedOssConfig", dict(head_dim=12)),
+    "apertus": ("ApertusConfig", dict(head_dim=8, rope_parameters=None)),
+    "arcee": ("ArceeConfig", dict(head_dim=8)),
+    "jais2": ("Jais2Config", dict(head_dim=8, num_key_value_heads=4)),
+    "nemotron": ("NemotronConfig", dict(head_dim=8)),
     "glm4_moe": ("Glm4MoeConfig", dict(
         DEEP_EXPERTS, head_dim=16, attention_bias=True, use_qk_norm=True, n_group=3, topk_group=2,
     )),

@@ -2,7 +2,7 @@
 Makes vectors of packages/model/test/golden/transformers: a random model as transformers saves it, transformers' logits and
 greedy ids, and what llama.cpp's converter makes of it.
 
-  python family_vectors.py LLAMA_CPP OUT NAME…    LLAMA_CPP: llama.cpp's sources (ggml-org/llama.cpp b11434)
+  python family_vectors.py LLAMA_CPP OUT NAME…    LLAMA_CPP: llama.cpp's sources (ggml-org/llama.cpp b11434), or - for none
 
 NAME.safetensors; NAME.npz with tokens, logits, greedy; NAME.json with config, and in gguf the keys and the tensors (type,
 shape, first digits of the sha256) of the converted file in f16. Prints how far llama.cpp's own logits are (f32 file, llama.py).
@@ -93,6 +93,9 @@ def main(source, out, name):
         config = json.load(open(f"{folder}/config.json"))
         os.replace(f"{folder}/model.safetensors", f"{out}/{name}.safetensors")
         save_file(load_file(f"{out}/{name}.safetensors"), f"{folder}/model.safetensors", {"format": "pt"})
+        if source == "-":
+            json.dump(dict(config=config), open(f"{out}/{name}.json", "w"), separators=(",", ":"))
+            return np.savez_compressed(f"{out}/{name}.npz", **arrays)
         published(folder)
         for kind in ("f16", "f32"):
             convert(source, Path(folder), f"{folder}/{kind}.gguf", kind)

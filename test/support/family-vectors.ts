@@ -67,12 +67,12 @@ const SAVED = fileURLToPath(new URL('../../packages/model/test/golden/transforme
 export const savedFamilies = (): string[] =>
   readdirSync(SAVED).flatMap((file) => (file.endsWith('.safetensors') ? [file.slice(0, -'.safetensors'.length)] : []));
 
-/** Reads a model that transformers saved, its logits `[tokens, vocab]`, and llama.cpp's converted form of it. */
+/** Reads a model that transformers saved, its logits `[tokens, vocab]`, and llama.cpp's converted form of it, if it was made. */
 export function savedFamily(name: string) {
   const given: {
     readonly config: object;
     /** Keys, and type, shape (fastest dimension first) and digest of each tensor. */
-    readonly gguf: {
+    readonly gguf?: {
       readonly keys: Readonly<Record<string, unknown>>;
       readonly tensors: Readonly<Record<string, readonly [type: string, shape: readonly number[], digest: string]>>;
     };

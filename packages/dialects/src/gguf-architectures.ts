@@ -104,11 +104,11 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   ...each('maincoder olmo pockettts xverse', { rope: 'norm', whole: true }),
   ...each(
     'bailingmoe2 bitnet eurobert gemma gptneox hrm_text jina-bert-v3 minimax-m2 minimax-m3 nomic-bert ' +
-      'nomic-bert-moe openelm phi2 qwen stablelm',
+      'nomic-bert-moe nemotron openelm phi2 qwen stablelm',
     { rope: 'neox' },
   ),
   ...each(
-    'codeshell dbrx dots1 dream falcon grovemoe hunyuan-moe hy_v3 jais2 llada-moe nemotron olmoe orion plamo qwen2 ' +
+    'codeshell dbrx dots1 dream falcon grovemoe hunyuan-moe hy_v3 jais2 llada-moe olmoe orion plamo qwen2 ' +
       'qwen2moe qwen3 qwen3moe rnd1 seed_oss starcoder2 talkie',
     { rope: 'neox', whole: true },
   ),

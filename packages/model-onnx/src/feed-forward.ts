@@ -7,8 +7,8 @@
  * @module
  */
 
-import type { WeightPlan } from '@ropewalk/model/internal';
-import { type Chosen, route } from '@ropewalk/onnx/internal';
+import { type WeightPlan, xieluFactors } from '@ropewalk/model/internal';
+import { type Chosen, route, xielu } from '@ropewalk/onnx/internal';
 import type { DecoderOperators } from './operators.js';
 import type { DecoderScope } from './scope.js';
 
@@ -21,12 +21,21 @@ export function feedForward(s: DecoderScope, ops: DecoderOperators, input: strin
 export function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, parts: string): string {
   const [gate, up, down] = parts.split(' ').map((part) => s.matrix(`${layer}.${part}`));
   const gated = gate && ops.linear(input, gate);
-  return ops.linear(activated(s, ops, gated, ops.linear(input, up!)), down!);
+  return ops.linear(activated(s, ops, gated, ops.linear(input, up!), layer), down!);
 }
 
-export function activated(s: DecoderScope, ops: DecoderOperators, gate: string | undefined, up: string): string {
+/** @param layer - the layer, where activations differ between layers */
+export function activated(
+  s: DecoderScope,
+  ops: DecoderOperators,
+  gate: string | undefined,
+  up: string,
+  layer?: number,
+): string {
   const { activation } = s.config;
   const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
+  if (activation === 'xielu') return xielu(s, up, xieluFactors(s.config.xielu![layer!]!));
+  if (activation === 'relu2') return s.b.add('Mul', [s.b.add('Relu', [up]), s.b.add('Relu', [up])]);
   if (!gate) return ops.gelu(up, approximate);
   return activation === 'silu' ? ops.swiglu(gate, up) : s.b.add('Mul', [ops.gelu(gate, approximate), up]);
 }

@@ -61,6 +61,9 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
   };
   const metadata = new Map<string, TypedValue>([['general.architecture', { type: 'string', value: a }]]);
   const named = Object.entries(keys).map(([key, value]) => [`${a}.${key}`, value] as const);
+  for (const [key, of] of Object.entries({ alpha_p: 'alphaP', alpha_n: 'alphaN', beta: 'beta', eps: 'eps' } as const))
+    if (config.xielu)
+      metadata.set(`xielu.${key}`, { type: 'f32', value: config.xielu.map((one) => one[of]), array: true });
   for (const [key, value] of [...named, ...rope.keys]) if (value !== undefined) metadata.set(key, typed(key, value));
   return { metadata, factors: rope.factors };
 }
@@ -82,6 +85,7 @@ export const ENCODER_UNWRITTEN =
   'models whose attention sees later tokens are not written in another form yet: run the file as it is.';
 export const UNWRITTEN = {
   delta: 'models with delta nets are not written in another form yet: run the file as it is.',
+  xielu: 'models with xIELU are not written as a folder yet: run the file as it is.',
   ssm: 'models with state spaces are not written in another form yet: run the file as it is.',
 } as const;
 

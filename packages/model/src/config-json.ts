@@ -47,6 +47,7 @@ const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   gelu: 'gelu',
   'gelu-tanh': 'gelu_pytorch_tanh',
   relu2: 'relu2',
+  xielu: 'xielu',
 };
 
 /**
@@ -70,6 +71,7 @@ export function familyNameOf(config: DecoderConfig): string {
  */
 export function configToJson(config: DecoderConfig, names: ConfigNames, notes: string[]): Json {
   if (config.bidirectional) fail('UNSUPPORTED', 'config.json', ENCODER_UNWRITTEN);
+  if (config.xielu) fail('UNSUPPORTED', 'config.json', UNWRITTEN.xielu);
   const { family, latent, experts } = config;
   const name = familyNameOf(config);
   const eps = { layer: 'layer_norm_eps', 'layer-without-bias': 'layer_norm_eps', rms: 'rms_norm_eps' } as const;

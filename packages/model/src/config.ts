@@ -8,7 +8,7 @@
  */
 import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/internal/models';
 import type { GgufFile } from '@ropewalk/formats';
-import { frequenciesOf, type RopeSpec } from 'ropewalk';
+import { frequenciesOf, type RopeSpec, type XieluOptions } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, type RouteGroups, show } from 'ropewalk/internal';
 import {
@@ -30,6 +30,7 @@ import type {
   LayerSizes,
   RecurrentConfig,
   StateSpaceConfig,
+  XieluConfig,
 } from './types.js';
 
 /** Models have some dozens of layers. A larger count is forged. */
@@ -142,6 +143,7 @@ export function configFromJson(given: unknown, generation?: unknown, where = 'co
     chunk: family.chunked ? chunkFromJson(fields) : undefined,
     parallel: family.parallel !== undefined && (family.parallel.when === 'always' || flag),
     headless: false, // the tensors tell
+    xielu: undefined, // likewise
     bidirectional: family.encoder === true || fields.raw('is_causal') === false,
     tokenTypes: family.tokenTypes ? fields.integer('type_vocab_size', 1, MAX_WIDTH) : 0,
     bothSides: family.bothSides && sideOf(fields.optionalInteger(windowKey, 1) ?? family.bothSides),
@@ -253,9 +255,16 @@ function activationOf(fields: Fields, family: Family): Activation {
   const key = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
   const name = fields.optionalText(key);
   if (name === undefined) return family.activation ?? 'silu';
-  if (name === 'relu2' && family.activation === name) return name;
-  if (Object.hasOwn(ACTIVATIONS, name)) return ACTIVATIONS[name]!;
-  return fields.refuse('UNSUPPORTED', key, Object.keys(ACTIVATIONS).join(', '), NO_SUCH_STEP);
+  // SiLU is computed beside a gate only; relu2 and xielu where the family has them.
+  const taken = new Map(Object.entries(ACTIVATIONS).filter(([, one]) => !(family.ungated && one === 'silu')));
+  if (family.activation === 'relu2' || family.activation === 'xielu') taken.set(family.activation, family.activation);
+  return taken.get(name) ?? fields.refuse('UNSUPPORTED', key, [...taken.keys()].join(', '), NO_SUCH_STEP);
+}
+
+/** Returns the factors of the operator xielu. */
+export function xieluFactors({ alphaP, alphaN, beta }: XieluConfig): Required<XieluOptions> {
+  const softplus = (x: number): number => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
+  return { positive: softplus(alphaP), negative: beta + softplus(alphaN), beta };
 }
 
 function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases'] {
@@ -565,6 +574,7 @@ export function configFromGguf(
           ? !has('blk.0.ffn_norm.weight')
           : keys.need(flag, `${a}.use_parallel_residual`, 'true or false'))),
     headless: false,
+    xielu: family.activation === 'xielu' ? xieluFromGguf(keys, numLayers) : undefined,
     bidirectional: family.encoder === true || keys.optionalFlag(`${a}.attention.causal`) === false,
     tokenTypes: shapeOf('token_types.weight')?.[1] ?? 0,
     bothSides: family.bothSides && sideOf(keys.optionalInteger(`${a}.attention.sliding_window`) ?? family.bothSides),
@@ -629,6 +639,25 @@ function latentFromGguf(keys: Fields, a: string, numHeads: number, perLayer: Per
     nope: keys.integer(`${a}.attention.${one ? 'key_length_mla' : 'key_length'}`, rope + 1, MAX_WIDTH) - rope,
     rope,
   };
+}
+
+/** Reads the numbers of each layer's xIELU: a number for all layers, or one for each. */
+function xieluFromGguf(keys: Fields, numLayers: number): XieluConfig[] {
+  const listOf = (key: string): readonly number[] => {
+    const one = keys.raw(`xielu.${key}`);
+    const list =
+      typeof one === 'number' ? new Array<number>(numLayers).fill(one) : (keys.optionalNumbers(`xielu.${key}`) ?? []);
+    return list.length >= numLayers ? list : keys.refuse('FORMAT', `xielu.${key}`, `${numLayers} numbers`);
+  };
+  const [alphaP, alphaN, beta, eps] = ['alpha_p', 'alpha_n', 'beta', 'eps'].map(listOf) as [
+    number[],
+    number[],
+    number[],
+    number[],
+  ];
+  return alphaP
+    .map((one, n) => ({ alphaP: one, alphaN: alphaN[n]!, beta: beta[n]!, eps: eps[n]! }))
+    .slice(0, numLayers);
 }
 
 function recurrentFromGguf(

@@ -27,6 +27,7 @@ import {
   planSelfAttention,
   planSsmScan,
   planSwiglu,
+  planXielu,
   type RopePlan,
   type RopeSpec,
   type Runner,
@@ -35,6 +36,7 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import type { Activations } from 'ropewalk/internal';
+import { xieluFactors } from './config.js';
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig, DeltaConfig, StateSpaceConfig } from './types.js';
@@ -226,10 +228,11 @@ function stepOf(decoder: Decoder, cache: KvCache, batch: number, positions: Int3
       runner.run(planExpertLinear(heads, weight, order, shaped, { activations }));
     },
     /** Applies the activation of a feed-forward block; the result is in `up`. */
-    activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>): Tensor<'f32'> {
+    activate(gate: Tensor<'f32'> | undefined, up: Tensor<'f32'>, layer?: number): Tensor<'f32'> {
       const { activation } = config;
       const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
-      if (activation === 'relu2') runner.run(planSwiglu(up, up, up, { activation: 'relu' }));
+      if (activation === 'xielu') runner.run(planXielu(up, up, xieluFactors(config.xielu![layer!]!)));
+      else if (activation === 'relu2') runner.run(planSwiglu(up, up, up, { activation: 'relu' }));
       else if (!gate) runner.run(planGelu(up, up, { approximate }));
       else if (activation === 'silu') runner.run(planSwiglu(gate, up, up, family.swiglu));
       else runner.run(planGeglu(gate, up, up, { approximate }));
@@ -564,7 +567,7 @@ function dense(
   const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
   if (gated) see('gate', step.scaled(gated, ofGate, gated));
   const raised = see('up', step.linear(input, up, rows.up.slice(1, 0, width)));
-  step.linear(see('act', step.activate(gated, raised)), down, out);
+  step.linear(see('act', step.activate(gated, raised, layer)), down, out);
   return step.scaled(out, ofDown, out);
 }
 

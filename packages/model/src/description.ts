@@ -12,13 +12,13 @@ import { fail } from 'ropewalk/backend';
 import { decodeUtf8, show } from 'ropewalk/internal';
 import { checkTypes } from './arguments.js';
 import { configFromGguf, configFromJson } from './config.js';
-import { embeddingFromFolder, embeddingFromGguf, GGUF_DENSE } from './embedding-settings.js';
+import { embeddingFromFolder, embeddingFromGguf, GGUF_DENSE, readTensor } from './embedding-settings.js';
 import { type Folder, folderOf, jsonOf, type ModelFiles, optionalFile, optionalJson } from './folder.js';
 import type { FolderFiles, GraphFiles } from './folder-files.js';
 import { tokenizerFromGguf } from './gguf-vocabulary.js';
 import { packingFromJson, packTensors, type StoredTensor } from './packed.js';
 import { type TokenizerFiles, tokenizerFromJson } from './tokenizer-json.js';
-import type { DecoderConfig, EmbeddingSettings, Tokenizer } from './types.js';
+import type { DecoderConfig, EmbeddingSettings, Tokenizer, XieluConfig } from './types.js';
 import { lacksHead } from './weights.js';
 
 export { type Folder, folderOf, type ModelFiles } from './folder.js';
@@ -100,6 +100,7 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
+  if (config.activation === 'xielu') config = { ...config, xielu: await xieluFromFolder(folder, config, stored) };
   // Nothing reads the head of a model without one.
   if (lacksHead(config, stored)) config = { ...config, tiedHead: true, headless: true };
   const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
@@ -128,6 +129,34 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     readTokenizerFiles: () => readTokenizerFiles('leave the vocabulary out'),
     readFiles: async (graph) => (await writers()).filesFromFolder(folder, config, graph),
   };
+}
+
+/** Takes the numbers of each layer's xIELU out of `stored`: transformers keeps them as tensors of one element or none. */
+async function xieluFromFolder(
+  folder: Folder,
+  { numLayers }: DecoderConfig,
+  stored: StoredTensor[],
+): Promise<XieluConfig[]> {
+  const found = new Map<string, StoredTensor>();
+  for (const tensor of stored.splice(0)) {
+    const [, name] = /(?:^|\.)layers\.(\d+\.mlp\.act_fn\.\w+)$/.exec(tensor.name) ?? [];
+    if (name) found.set(name, tensor);
+    else stored.push(tensor);
+  }
+  const read = async (layer: number, name: string): Promise<number> => {
+    const tensor = found.get(`${layer}.mlp.act_fn.${name}`);
+    if (!tensor) return fail('FORMAT', folder.where, `tensor layers.${layer}.mlp.act_fn.${name} of xIELU is missing`);
+    return (await readTensor(folder, { ...tensor, shape: tensor.shape.length ? tensor.shape : [1] }, [1]))[0]!;
+  };
+  const layers: XieluConfig[] = [];
+  for (let n = 0; n < numLayers; n++)
+    layers.push({
+      alphaP: await read(n, 'alpha_p'),
+      alphaN: await read(n, 'alpha_n'),
+      beta: await read(n, 'beta'),
+      eps: await read(n, 'eps'),
+    });
+  return layers;
 }
 
 async function readGguf(folder: Folder, names: readonly string[]): Promise<Headers> {

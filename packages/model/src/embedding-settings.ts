@@ -134,7 +134,12 @@ export async function embeddingFromGguf(
   return { pooling: POOLING_TYPES[type], dense: layers, prompts: new Map(), defaultPrompt: undefined };
 }
 
-async function readTensor(folder: Folder, tensor: StoredTensor, shape: readonly number[]): Promise<Float32Array> {
+/** Reads a small tensor of floats, as f32. @throws {RopewalkError} FORMAT for another shape */
+export async function readTensor(
+  folder: Folder,
+  tensor: StoredTensor,
+  shape: readonly number[],
+): Promise<Float32Array> {
   const plan = planDense(tensor, shape);
   const bytes = new Uint8Array(plan.heldBytes);
   await streamWeight(folder, plan, (piece, at) => bytes.set(piece, at));

@@ -129,8 +129,8 @@ export interface Family {
   readonly gateUpHalves?: true;
 }
 
-/** `relu2` is the square of ReLU. */
-export type Activation = 'silu' | 'gelu' | 'gelu-tanh' | 'relu2';
+/** `relu2` is the square of ReLU. `xielu` has factors that each layer learned. */
+export type Activation = 'silu' | 'gelu' | 'gelu-tanh' | 'relu2' | 'xielu';
 
 /** The experts of a family, for what the file leaves open. */
 interface ExpertRules {
@@ -957,6 +957,35 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     maxContext: 4096,
     tied: true,
     names: { up: 'mlp.c_fc.weight', down: 'mlp.c_proj.weight' },
+  },
+  apertus: {
+    gguf: 'apertus',
+    qkNorm: 'head',
+    biases: SPLIT_BIASES,
+    activation: 'xielu',
+    ungated: true,
+    maxContext: 65536,
+    names: { attentionNorm: 'attention_layernorm.weight', mlpNorm: 'feedforward_layernorm.weight' },
+  },
+  arcee: { gguf: 'arcee', biases: LLAMA_BIASES, activation: 'relu2', ungated: true, maxContext: 4096 },
+  jais2: {
+    gguf: 'jais2',
+    ggufHead: 'own',
+    norm: 'layer',
+    biases: { qkv: ['attention_bias', true], output: ['attention_bias', true], mlp: ['mlp_bias', true] },
+    activation: 'relu2',
+    ungated: true,
+    maxContext: 8192,
+  },
+  nemotron: {
+    gguf: 'nemotron',
+    ggufHead: 'own',
+    norm: 'layer',
+    gainsLessOne: true,
+    biases: LLAMA_BIASES,
+    activation: 'relu2',
+    ungated: true,
+    maxContext: 4096,
   },
   nemotron_h: {
     ...NEMOTRON_H,

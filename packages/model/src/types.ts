@@ -78,6 +78,8 @@ export interface DecoderConfig {
   readonly temperature: { readonly scale: number; readonly context: number; readonly still?: true } | undefined;
   /** Layers that rotate see only tokens of their own chunk of so many; undefined for all. */
   readonly chunk: number | undefined;
+  /** The numbers of xIELU of each layer; undefined for other activations. */
+  readonly xielu: readonly XieluConfig[] | undefined;
   /** Multi-head latent attention. RoPE rotates `rope` dimensions of q, and a key that all heads share. */
   readonly latent: LatentConfig | undefined;
   readonly experts: ExpertConfig | undefined;
@@ -105,6 +107,18 @@ export interface LayerSizes extends Pick<DecoderConfig, 'numKvHeads' | 'headDim'
   readonly sharesWith?: number | undefined;
   /** Whether values are the keys before their norm and RoPE. */
   readonly valuesAreKeys?: boolean | undefined;
+}
+
+/**
+ * The numbers of one layer's xIELU as files have them. Its factors are softplus(alphaP) above 0, beta + softplus(alphaN)
+ * below, and beta.
+ */
+export interface XieluConfig {
+  readonly alphaP: number;
+  readonly alphaN: number;
+  readonly beta: number;
+  /** The largest exponent, just below 0; it is kept for files, and 0 here. */
+  readonly eps: number;
 }
 
 /** The sizes of multi-head latent attention. */

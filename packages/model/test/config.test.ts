@@ -146,6 +146,7 @@ describe('config.json', () => {
       qkNorm: false,
       parallel: false,
       headless: false,
+      xielu: undefined,
       bidirectional: false,
       tokenTypes: 0,
       attentionScale: 1 / 8,
@@ -453,6 +454,11 @@ describe('config.json', () => {
       assert.throws(() => configFromJson({ ...nemotron, ...more }), { code: 'FORMAT', message });
     const relu2 = { ...LLAMA_3_2_1B, hidden_act: 'relu2' };
     assert.throws(() => configFromJson(relu2), { code: 'UNSUPPORTED', message: /hidden_act: expected silu/ });
+    const ungated = { ...LLAMA_3_2_1B, model_type: 'nemotron', hidden_act: 'silu' };
+    assert.throws(() => configFromJson(ungated), {
+      code: 'UNSUPPORTED',
+      message: /hidden_act: expected gelu.*, relu2, got "silu"/,
+    });
   });
 
   test('refusal: not an object, sliding layers without a window', () => {
@@ -529,6 +535,21 @@ describe('GGUF', () => {
     assert.deepEqual([qwen2.layers(9)[2]!.rope!.pairing, qwen2.tiedHead, qwen2.biases.qkv], ['half', false, 'stored']);
     const qwen3 = read(keys('qwen3', { 'attention.key_length': 32, 'attention.value_length': 32 }));
     assert.deepEqual([qwen3.headDim, qwen3.qkNorm], [32, true]);
+  });
+
+  test('xIELU: a number for all layers, or one for each', () => {
+    const factors = { 'xielu.alpha_p': [1, 2, 3], 'xielu.alpha_n': 0.5, 'xielu.beta': 0.5, 'xielu.eps': -1e-6 };
+    const { xielu } = read({ ...keys('apertus'), ...factors });
+    assert.deepEqual(
+      xielu!.map(({ alphaP, alphaN, beta }) => [alphaP, alphaN, beta]),
+      [1, 2, 3].map((one) => [one, 0.5, 0.5]),
+    );
+    for (const [list, message] of [
+      [[1, 2], /xielu\.alpha_p: expected 3 numbers/],
+      ['0.8', /xielu\.alpha_p: expected a list/],
+    ] as const)
+      assert.throws(() => read({ ...keys('apertus'), ...factors, 'xielu.alpha_p': list }), { code: 'FORMAT', message });
+    assert.throws(() => read(keys('apertus')), { code: 'FORMAT', message: /xielu\.alpha_p/ });
   });
 
   test('latent attention: what its counts follow from', () => {

@@ -7,12 +7,13 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { parseNpy } from '@ropewalk/formats';
 import { type Ropewalk, ropewalk } from 'ropewalk';
 import { ROOT } from '../../../test/support/build.js';
+import { floats } from '../../../test/support/published.js';
 import { noPython, runPython } from '../../../test/support/python.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
 import { loadModelFolder } from '../src/node.js';
+import { writeGguf } from '../src/repack.node.js';
 
 /** Entries of families.py that are no model of transformers, or that no row computes. */
 const ELSEWHERE = ['bailing_moe_v2', 'phimoe'];
@@ -65,6 +66,9 @@ function near(got: Float32Array, want: Float32Array, what: string): void {
   assert.ok(share <= NEAR, `${what}: off by ${share} of the spread`);
 }
 
+/** Families whose GGUF files llama.cpp's own converter was not run for: llama.cpp runs those that we write. */
+const IN_LLAMA_CPP = ['apertus', 'arcee', 'jais2', 'nemotron'];
+
 let cpu: Ropewalk;
 for (const version of ['v5', 'v4'] as const) {
   describe(`transformers ${version === 'v5' ? 5 : '4.57'}`, { skip: noPython }, () => {
@@ -86,10 +90,18 @@ for (const version of ['v5', 'v4'] as const) {
       if (version === 'v4') cpu?.dispose();
     });
 
+    for (const name of version === 'v5' ? IN_LLAMA_CPP : [])
+      test(`llama.cpp's logits of ${name}.gguf`, async () => {
+        const at = (file: string) => join(folder, name, file);
+        await writeGguf(join(folder, name), at('f32.gguf'), { vocabulary: false });
+        runPython('llama.py', ['logits', at('f32.gguf'), at('tokens.npy'), at('llama.npy')]);
+        near(floats(at('llama.npy')), floats(at('plain.npy')), 'llama.cpp');
+      });
+
     for (const name of names) {
       test(name, async (t) => {
         if (name in errors) return t.skip('left out: transformers 4.57 has no such model');
-        const array = (file: string) => parseNpy(readFileSync(join(folder, name, `${file}.npy`))).data as Float32Array;
+        const array = (file: string) => floats(join(folder, name, `${file}.npy`));
         const tokens = Array.from(array('tokens'));
         const options = { backend: cpu, context: 64, tokenizer: numberTokenizer(VOCAB) };
         const model = await loadModelFolder(join(folder, name), options);

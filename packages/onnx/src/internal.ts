@@ -2,7 +2,7 @@
 export { firstLine } from './backend/queue.js';
 export { type AngleConstants, angleConstants, type CosSin, MAX_TABLE, PRECISION_POSITIONS } from './export/angles.js';
 export { OLDEST_OPSET, OPSET } from './export/builder.js';
-export { type Chosen, gelu, layerNorm, rmsNorm, route, sigmoid, swiglu } from './export/fragments.js';
+export { type Chosen, gelu, layerNorm, rmsNorm, route, sigmoid, swiglu, xielu } from './export/fragments.js';
 export { OPERATOR_SHAPES, type OperatorName } from './export/operator-model.js';
 export { cosSinFor, rotate, rotateStandard } from './export/rope.js';
 export { constantTables, cosSinOf } from './export/rope-model.js';
