@@ -93,8 +93,9 @@ for (const version of ['v5', 'v4'] as const) {
     for (const name of version === 'v5' ? IN_LLAMA_CPP : [])
       test(`llama.cpp's logits of ${name}.gguf`, async () => {
         const at = (file: string) => join(folder, name, file);
-        await writeGguf(join(folder, name), at('f32.gguf'), { vocabulary: false });
-        runPython('llama.py', ['logits', at('f32.gguf'), at('tokens.npy'), at('llama.npy')]);
+        const made = join(folder, `${name}.gguf`);
+        await writeGguf(join(folder, name), made, { vocabulary: false });
+        runPython('llama.py', ['logits', made, at('tokens.npy'), at('llama.npy')]);
         near(floats(at('llama.npy')), floats(at('plain.npy')), 'llama.cpp');
       });
 
