@@ -49,8 +49,12 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
   if (name === 'onnxruntime') {
     if (activations !== 'f32')
       flags.refuseAny(['activations'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
-    if (options.cacheDtype !== 'f32')
-      flags.refuseAny(['cacheDtype'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
+    if (options.cacheDtype === 'bf16')
+      flags.refuseAny(
+        ['cacheDtype'],
+        'ONNX Runtime has f32 and f16. Take one, or use --engine kernels.',
+        'UNSUPPORTED',
+      );
     flags.refuseAny(['session'], 'only our kernels give keys and values away. Use --engine kernels.', 'UNSUPPORTED');
     return open();
   }
@@ -64,8 +68,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       const bytes = planModel(description).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       // A small model does not justify the start of ONNX Runtime.
       if (bytes < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
-      if (options.cacheDtype !== undefined && options.cacheDtype !== 'f32')
-        return onKernels(`ONNX Runtime keeps keys and values in f32, not ${options.cacheDtype}`);
+      if (options.cacheDtype === 'bf16') return onKernels('ONNX Runtime keeps keys and values in f32 or f16, not bf16');
       if (options.session !== undefined) return onKernels('ONNX Runtime does not give keys and values away');
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
       const { whyNotOnnxruntime } = await import('@ropewalk/onnx');

@@ -45,8 +45,8 @@ describe('generate --engine', () => {
     await refused(/--backend: it is for our kernels\. Leave it out/, '--engine', 'auto', '--backend', 'cpu');
     await refused(/--cache: only ONNX Runtime has one\. Leave it out/, '--engine', 'kernels', '--cache', 'x');
     await refused(/--cache: the name is empty/, '--engine', 'onnxruntime', '--cache', '');
-    const dtype = /--cache-dtype: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
-    await refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'f16');
+    const dtype = /--cache-dtype: ONNX Runtime has f32 and f16\. Take one, or use --engine kernels\./;
+    await refused(dtype, '--engine', 'onnxruntime', '--cache-dtype', 'bf16');
     const activations = /--activations: ONNX Runtime has f32\. Leave it out, or use --engine kernels\./;
     await refused(activations, '--engine', 'onnxruntime', '--activations', 'q8');
     await refused(
@@ -114,7 +114,7 @@ describe('--engine auto', () => {
   });
 
   test('takes our kernels where ONNX Runtime cannot keep the cache', async () => {
-    assert.match((await taken({ engine: 'auto', cacheDtype: 'f16' }, await claiming()))[1], /in f32, not f16/);
+    assert.match((await taken({ engine: 'auto', cacheDtype: 'bf16' }, await claiming()))[1], /in f32 or f16, not bf16/);
     assert.match(
       (await taken({ engine: 'auto', activations: 'q8' }, await claiming()))[1],
       /does not round activations/,

@@ -199,7 +199,7 @@ function newRowsOf(s: DecoderScope, cache: string): string {
 function grouped(s: DecoderScope, [q, k, v]: readonly [string, string, string], call: AttentionCall): string {
   const { b, config } = s;
   const { layer, rope, window, sinks } = call;
-  const past = [`past_key_values.${layer}.key`, `past_key_values.${layer}.value`];
+  const past = ['key', 'value'].map((what) => s.widened(`past_key_values.${layer}.${what}`));
   const lastOf = s.once('last key of each row', () => {
     const counts = b.add('ReduceSum', ['attention_mask', s.integers(1)], { keepdims: 0 });
     return b.cast(b.add('Sub', [counts, s.integers(1)]), 'i32');

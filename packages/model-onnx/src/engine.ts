@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Engine, ModelMemory } from '@ropewalk/model';
+import type { Engine, ModelMemory, SessionOptions } from '@ropewalk/model';
 import type { EngineModel, LoadingOptions, MemoryLimits, Sequence, Wanted } from '@ropewalk/model/internal';
 import {
   type ModelDescription,
@@ -99,11 +99,8 @@ class LoadedGraph implements EngineModel {
     this.#layout = layoutWeights(this.#graph.constants);
   }
 
-  memoryOf({ context, cacheDtype }: { readonly context: number; readonly cacheDtype: string }): ModelMemory {
-    if (cacheDtype !== 'f32') {
-      const next = 'Leave cacheDtype out, or load the model without engine.';
-      fail('UNSUPPORTED', 'onnxruntime: cacheDtype', `keys and values are f32 in this engine. ${next}`);
-    }
+  memoryOf({ context, cacheDtype }: Required<SessionOptions>): ModelMemory {
+    const dtype = checkCache(cacheDtype);
     const usual = memoryOf(this.description.config, [], { context, cacheDtype: 'f32' });
     const largest = { bytes: 0, name: '' };
     let weightsBytes = 0;
@@ -112,7 +109,7 @@ class LoadedGraph implements EngineModel {
       if (bytes > largest.bytes) Object.assign(largest, { bytes, name });
     }
     const shapes = this.cacheShapes().map(([, heads, width]) => heads * width);
-    const cacheBytesPerToken = 4 * shapes.reduce((sum, one) => sum + one, 0);
+    const cacheBytesPerToken = (dtype === 'f16' ? 2 : 4) * shapes.reduce((sum, one) => sum + one, 0);
     const stateBytes = usual.cacheBytes - context * usual.cacheBytesPerToken;
     const cacheBytes = context * cacheBytesPerToken + stateBytes;
     const { scratchBytes, tableBytes } = usual;
@@ -131,17 +128,17 @@ class LoadedGraph implements EngineModel {
     return { availableBytes: machineBytes?.() };
   }
 
-  async load({ context }: { readonly context: number }, options: LoadingOptions): Promise<void> {
-    await this.#sessionFor(context, options);
+  async load(session: Required<SessionOptions>, options: LoadingOptions): Promise<void> {
+    await this.#sessionFor(session, options);
   }
 
-  openSequence({ context }: { readonly context: number }): Sequence {
-    return new OnnxSequence(this, context);
+  openSequence({ context, cacheDtype }: Required<SessionOptions>): Sequence {
+    return new OnnxSequence(this, context, checkCache(cacheDtype));
   }
 
-  /** Runs the graph of a context, and loads it before the first run. */
-  run(context: number, ...call: Parameters<OrtSession['run']>): ReturnType<OrtSession['run']> {
-    const session = this.#sessionFor(context, { signal: undefined, onProgress: undefined });
+  /** Runs the graph of a context and a dtype of caches, and loads it before the first run. */
+  run(wanted: Required<SessionOptions>, ...call: Parameters<OrtSession['run']>): ReturnType<OrtSession['run']> {
+    const session = this.#sessionFor(wanted, { signal: undefined, onProgress: undefined });
     const running = session.then((one) => one.run(...call)).finally(() => this.#running.delete(running));
     this.#running.add(running);
     return running;
@@ -156,20 +153,21 @@ class LoadedGraph implements EngineModel {
   }
 
   /** Returns the graph for a context. Its tables end there, and some scalings choose their frequencies by it. */
-  #sessionFor(context: number, options: LoadingOptions): Promise<OrtSession> {
-    const key = JSON.stringify(this.description.config.layers(context));
+  #sessionFor(wanted: Required<SessionOptions>, options: LoadingOptions): Promise<OrtSession> {
+    const { context, cacheDtype } = wanted;
+    const key = JSON.stringify([cacheDtype, this.description.config.layers(context)]);
     const known = this.#loaded.get(key);
     if (known && known.context >= context) return known.session;
-    const loaded = { context, session: this.#loadGraph(context, options) };
+    const loaded = { context, session: this.#loadGraph(wanted, options) };
     this.#loaded.set(key, loaded);
     this.#all.push(loaded);
     loaded.session.catch(() => this.#loaded.delete(key)); // the next call tries again
     return loaded.session;
   }
 
-  async #loadGraph(context: number, options: LoadingOptions): Promise<OrtSession> {
+  async #loadGraph(wanted: Required<SessionOptions>, options: LoadingOptions): Promise<OrtSession> {
     const { ort, hold, options: usual } = this.host;
-    const { graph, constants } = this.#graphOf(context);
+    const { graph, constants } = this.#graphOf(wanted.context, checkCache(wanted.cacheDtype));
     const held = this.#held ?? (await hold(this.description, constants, this.#layout, options));
     // The files are closed after loading. Large weights are not kept a second time beside ONNX Runtime's own.
     if (!held.externalData || bytesOf(this.#layout) < SMALL_BYTES) this.#held = held;
@@ -180,9 +178,9 @@ class LoadedGraph implements EngineModel {
     return loadGraph(ort, model, { ...usual, ...held, extra }, this.description.where);
   }
 
-  #graphOf(context: number): DecoderGraph {
+  #graphOf(context: number, cacheDtype: CacheDtype = 'f32'): DecoderGraph {
     const { config, weights } = this.description;
-    return decoderGraph(config, weights, { form: this.host.form, context, hidden: true, newRows: true });
+    return decoderGraph(config, weights, { form: this.host.form, context, cacheDtype, hidden: true, newRows: true });
   }
 
   /** The axes of position_ids, `[axes, batch, seq]`; 1 for `[batch, seq]`, 0 if ONNX Runtime counts tokens itself. */
@@ -250,6 +248,15 @@ const LEAST_ROWS = 64;
  */
 const UNREAD_LOGITS = 2 ** 22;
 
+/** The dtypes of caches that graphs have. */
+type CacheDtype = 'f32' | 'f16';
+
+function checkCache(dtype: Required<SessionOptions>['cacheDtype']): CacheDtype {
+  if (dtype === 'f32' || dtype === 'f16') return dtype;
+  const next = 'Take f16, or load the model without engine.';
+  return fail('UNSUPPORTED', 'onnxruntime: cacheDtype', `keys and values are f32 or f16 in this engine. ${next}`);
+}
+
 /** Keys or values of a layer. */
 interface Cache {
   readonly heads: number;
@@ -257,9 +264,16 @@ interface Cache {
   /** The number of tokens for which each head has room. */
   readonly rows: number;
   /** `[heads, rows, width]`. */
-  readonly data: Float32Array;
+  readonly data: Float32Array | Uint16Array;
   /** A tensor over the same memory. */
   readonly tensor: OrtTensor;
+}
+
+/** The values of an output as an array like another: ONNX Runtime gives f16 as Float16Array where there is one. */
+function valuesOf({ data }: OrtTensor, like: Cache['data']): Cache['data'] {
+  if (like instanceof Float32Array) return data as Float32Array;
+  const { buffer, byteOffset, length } = data as Uint16Array;
+  return new Uint16Array(buffer, byteOffset, length);
 }
 
 class OnnxSequence implements Sequence {
@@ -267,15 +281,17 @@ class OnnxSequence implements Sequence {
   readonly chunkTokens: number;
   readonly #model: LoadedGraph;
   readonly #context: number;
+  readonly #cacheDtype: CacheDtype;
   /** Caches by their names without `past_key_values.`. */
   #caches: Map<string, Cache>;
   /** States by their names without `past_conv.`, `[1, channels, width]`. */
   readonly #states: Map<string, OrtTensor>;
   readonly #mask: BigInt64Array;
 
-  constructor(model: LoadedGraph, context: number) {
+  constructor(model: LoadedGraph, context: number, cacheDtype: CacheDtype) {
     this.#model = model;
     this.#context = context;
+    this.#cacheDtype = cacheDtype;
     this.chunkTokens = model.chunkTokens();
     this.#caches = new Map(model.cacheShapes().map(([name, heads, width]) => [name, this.#cache(heads, 0, width)]));
     this.#states = new Map(
@@ -317,9 +333,9 @@ class OnnxSequence implements Sequence {
     const { config } = this.#model.description;
     const layers = config.layers(this.#context);
     // The graph has heads first; this view has rows first.
-    const seen = (name: string): Tensor<'f32'> => {
+    const seen = (name: string): Tensor<CacheDtype> => {
       const { heads, rows, width, data } = this.#caches.get(name)!;
-      return tensorFrom<'f32'>(data, { shape: [heads, rows, width] }).permute([1, 0, 2]);
+      return tensorFrom(data, { dtype: this.#cacheDtype, shape: [heads, rows, width] }).permute([1, 0, 2]);
     };
     const of = (what: string) =>
       layers.map((_, n) => (this.#caches.has(`${n}.${what}`) ? seen(`${n}.${what}`) : undefined));
@@ -364,17 +380,19 @@ class OnnxSequence implements Sequence {
       feeds[STATE + name] = state;
       fetches[`present_conv.${name}`] = null;
     }
-    const results = await this.#model.run(this.#context, feeds, fetches).catch((cause: unknown) => {
-      if (cause instanceof RopewalkError) throw cause; // an error of loading
-      const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
-      throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
-    });
+    const results = await this.#model
+      .run({ context: this.#context, cacheDtype: this.#cacheDtype }, feeds, fetches)
+      .catch((cause: unknown) => {
+        if (cause instanceof RopewalkError) throw cause; // an error of loading
+        const why = `the graph does not run: ${firstLine(cause)}. Load the model again, or without engine.`;
+        throw new RopewalkError('DEVICE', `onnxruntime: ${description.where}: ${why}`, { cause });
+      });
     // onnxruntime-node copies every output into new memory, even if it gets memory for it.
     const floats = (name: string): Float32Array => results[name]!.data as Float32Array;
     if (wanted !== 'none') result.set(floats(output));
     for (const [name, cache] of past) {
       const { heads, rows, width, data } = cache;
-      const fresh = floats(`present.${name}`);
+      const fresh = valuesOf(results[`present.${name}`]!, data);
       for (let head = 0; head < heads; head++)
         data.set(fresh.subarray(head * count * width, (head + 1) * count * width), (head * rows + this.length) * width);
     }
@@ -402,8 +420,10 @@ class OnnxSequence implements Sequence {
   }
 
   #cache(heads: number, rows: number, width: number): Cache {
-    const data = new Float32Array(heads * rows * width);
-    const tensor = new this.#model.host.ort.Tensor('float32', data, [1, heads, rows, width]);
+    const [type, Values] =
+      this.#cacheDtype === 'f32' ? (['float32', Float32Array] as const) : (['float16', Uint16Array] as const);
+    const data = new Values(heads * rows * width);
+    const tensor = new this.#model.host.ort.Tensor(type, data, [1, heads, rows, width]);
     return { heads, width, rows, data, tensor };
   }
 }

@@ -34,6 +34,8 @@ export interface DecoderGraphOptions {
    * no padding. Default: false.
    */
   readonly newRows?: boolean;
+  /** The dtype of past_key_values.N.* and present.N.*; attention widens f16 to f32. Default: f32. */
+  readonly cacheDtype?: 'f32' | 'f16';
   /**
    * Form contrib: how activations are multiplied with matrices in blocks. `q8`, the default, rounds them in blocks of
    * 32, like llama.cpp (accuracy_level 4 of MatMulNBits). `f32` is exact, and takes many times as long. In form
@@ -45,7 +47,7 @@ export interface DecoderGraphOptions {
 }
 
 export const DECODER_NAMES: OptionNames<DecoderGraphOptions> = /* @__PURE__ */ optionNames(
-  'form angles context newRows activations hidden',
+  'form angles context newRows cacheDtype activations hidden',
 );
 
 /** A decoder's graph. */
@@ -126,7 +128,7 @@ function checkShapes({ b, constants }: DecoderScope): void {
 
 function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): DecoderSettings {
   const { form = 'contrib', angles = 'f32-table', context = config.maxContext } = options;
-  const { newRows = false, activations = 'q8' } = options;
+  const { newRows = false, cacheDtype = 'f32', activations = 'q8' } = options;
   readName(form, DECODER_FORMS, 'export: form');
   readName(angles, ANGLE_MODES, 'export: angles');
   if (angles === 'f16-table')
@@ -138,8 +140,9 @@ function settingsOf(config: DecoderConfig, options: DecoderGraphOptions): Decode
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', 'export: context', `an integer in [1, ${config.maxContext}], the model's own context`, context);
   if (typeof newRows !== 'boolean') refuse('RANGE', 'export: newRows', 'true or false', newRows);
+  readName(cacheDtype, ['f32', 'f16'], 'export: cacheDtype');
   readName(activations, ['q8', 'f32'], 'export: activations');
-  return { form, angles, context, newRows, activations };
+  return { form, angles, context, newRows, cacheDtype, activations };
 }
 
 function declareInputs({ b, config, settings }: DecoderScope): void {
@@ -161,8 +164,8 @@ function declareInputs({ b, config, settings }: DecoderScope): void {
     const { numKvHeads, headDim, valueDim, sharesWith } = layerSizes(config, layer);
     if (sharesWith !== undefined) continue;
     const name = `past_key_values.${layer}`;
-    b.input(`${name}.key`, 'f32', [BATCH, numKvHeads, PAST, headDim]);
-    b.input(`${name}.value`, 'f32', [BATCH, numKvHeads, PAST, valueDim]);
+    b.input(`${name}.key`, settings.cacheDtype, [BATCH, numKvHeads, PAST, headDim]);
+    b.input(`${name}.value`, settings.cacheDtype, [BATCH, numKvHeads, PAST, valueDim]);
   }
 }
 

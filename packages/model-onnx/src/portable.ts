@@ -225,7 +225,7 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   const { newRows } = settings;
   const before = (what: 'key' | 'value'): string => {
     const cache = `past_key_values.${layer}.${what}`;
-    return newRows ? b.add('Slice', [cache, s.integers(0), s.pastRows(), s.integers(2)]) : cache;
+    return s.widened(newRows ? b.add('Slice', [cache, s.integers(0), s.pastRows(), s.integers(2)]) : cache);
   };
   const past = [before('key'), before('value')] as const;
   let y: string;
@@ -249,18 +249,23 @@ export function attention(s: DecoderScope, { q, k, v }: Heads, call: AttentionCa
   return s.reshape(s.headsFirst(y), heads * valueDim);
 }
 
-/** Makes a value the output with the keys or values of a layer. From here on it has the output's name. */
-export function present(
-  { b, config, settings }: DecoderScope,
-  { layer }: AttentionCall,
-  what: 'key' | 'value',
-  made: string,
-): string {
+/**
+ * Makes a value the output with the keys or values of a layer, and returns what attention reads: in f32 the output
+ * itself, which has the output's name from here on.
+ */
+export function present(s: DecoderScope, { layer }: AttentionCall, what: 'key' | 'value', made: string): string {
+  const { b, config, settings } = s;
   const name = `present.${layer}.${what}`;
   const { numKvHeads, headDim, valueDim } = layerSizes(config, layer);
+  const { cacheDtype } = settings;
   const width = what === 'key' ? headDim : valueDim;
-  b.output(made, name, 'f32', [BATCH, numKvHeads, settings.newRows ? SEQ : TOTAL, width]);
-  return name;
+  b.output(cacheDtype === 'f32' ? made : b.cast(made, cacheDtype), name, cacheDtype, [
+    BATCH,
+    numKvHeads,
+    settings.newRows ? SEQ : TOTAL,
+    width,
+  ]);
+  return s.widened(name);
 }
 
 /** q `[batch, heads, seq, d]`, k and v `[batch, kv_heads, total, d]` → `[batch, heads, seq, dv]`. */

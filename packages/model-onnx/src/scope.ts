@@ -39,6 +39,8 @@ export interface DecoderSettings {
   readonly context: number;
   /** True if present.N.* are the rows of this call's tokens only. */
   readonly newRows: boolean;
+  /** The dtype of keys and values that a call gets and gives. */
+  readonly cacheDtype: 'f32' | 'f16';
   /** Form contrib: how activations are multiplied with matrices in blocks. */
   readonly activations: 'q8' | 'f32';
 }
@@ -154,6 +156,11 @@ export class DecoderScope {
       return b.add('Concat', [batch, this.integers(-1, width)], { axis: 0 });
     });
     return b.add('Reshape', [x, shape]);
+  }
+
+  /** Returns keys or values of the caches' dtype as f32. */
+  widened(cached: string): string {
+    return this.settings.cacheDtype === 'f32' ? cached : this.b.cast(cached, 'f32');
   }
 
   /** Returns the number of past and present tokens, i64 `[1]`. */
