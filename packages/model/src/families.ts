@@ -1091,6 +1091,17 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   rotary_emb_fraction: [1],
 };
 
+/**
+ * The architectures whose biases llama.cpp loads where a config.json decides about them. It refuses a file with others, as
+ * with tensors that it does not know. Those of q, k and v it takes in every architecture but gemma4.
+ *
+ * @see ggml-org/llama.cpp@v0.4.0, which loaded random models of each family with such biases, or did not
+ */
+export const GGUF_BIASES: Readonly<Record<'output' | 'mlp', readonly string[]>> = {
+  output: 'llama apertus bailingmoe2 granite granitemoe minicpm nemotron'.split(' '),
+  mlp: 'llama granite minicpm nemotron'.split(' '),
+};
+
 /** The same for GGUF keys, without the architecture in front. */
 export const GGUF_OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
   'attention.causal': [true, false],

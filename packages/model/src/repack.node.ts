@@ -17,6 +17,7 @@ import { configFromGguf, configFromJson } from './config.js';
 import { checkSame, configToGguf, valuesOf } from './config-gguf.js';
 import { configText } from './config-json.js';
 import { describeModel } from './description.js';
+import { GGUF_BIASES } from './families.js';
 import { describeModelPath } from './node.js';
 import { type PlannedModel, planModel } from './plan-model.js';
 import { planRepack, type Repack, type Repairing, typeFor, WRITTEN_TYPES, type WrittenType } from './repack.js';
@@ -139,6 +140,21 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
   const [qkv, output, mlp, conv] = [has('q'), has('output'), has('up') || has('down'), has('conv')];
+  const takes = (group: 'qkv' | 'output' | 'mlp'): boolean => {
+    const rule = family.biases?.[group];
+    if (rule === undefined || rule === 'always' || rule[1]) return true;
+    return group === 'qkv' ? family.gguf !== 'gemma4' : GGUF_BIASES[group].includes(family.gguf);
+  };
+  const groups = { qkv: 'q, k and v', output: "attention's output", mlp: 'the feed-forward blocks' };
+  for (const [group, is] of Object.entries({ qkv, output, mlp }))
+    if (is && !takes(group as 'qkv'))
+      fail(
+        'UNSUPPORTED',
+        where,
+        `it has biases of ${groups[group as 'qkv']}, and llama.cpp loads none for ${family.gguf}.`,
+      );
+  if (family.qkNormFlag && family.gguf === 'command-r' && config.qkNorm && config.numLayers < 64)
+    fail('UNSUPPORTED', where, 'llama.cpp loads norms of q and k of command-r in models of 64 layers and more only.');
   return { ...config, source: 'gguf', tiedHead, biases: { qkv, output, mlp, conv, ssmIn: false, ssmOut: false } };
 }
 

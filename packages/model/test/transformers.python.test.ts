@@ -59,15 +59,18 @@ function spreadOf(values: Float32Array): number {
   return Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length);
 }
 
-function near(got: Float32Array, want: Float32Array, what: string): void {
+function near(got: Float32Array, want: Float32Array, what: string, within = NEAR): void {
   assert.equal(got.length, want.length, what);
   const worst = want.reduce((most, value, n) => Math.max(most, Math.abs(value - got[n]!)), 0);
   const share = worst / spreadOf(want);
-  assert.ok(share <= NEAR, `${what}: off by ${share} of the spread`);
+  assert.ok(share <= within, `${what}: off by ${share} of the spread`);
 }
 
-/** Families whose GGUF files llama.cpp's own converter was not run for: llama.cpp runs those that we write. */
-const IN_LLAMA_CPP = ['apertus', 'arcee', 'jais2', 'nemotron'];
+/** llama.cpp takes the GELU of these from a table in f16. */
+const GELU_TABLE = /^gemma/;
+const GELU_NEAR = 1e-2;
+/** Those that to-gguf writes. A converter that starts to refuse all of them would pass the test of each. */
+const LEAST_WRITTEN = 55;
 
 let cpu: Ropewalk;
 for (const version of ['v5', 'v4'] as const) {
@@ -90,13 +93,22 @@ for (const version of ['v5', 'v4'] as const) {
       if (version === 'v4') cpu?.dispose();
     });
 
-    for (const name of version === 'v5' ? IN_LLAMA_CPP : [])
-      test(`llama.cpp's logits of ${name}.gguf`, async () => {
-        const at = (file: string) => join(folder, name, file);
-        const made = join(folder, `${name}.gguf`);
-        await writeGguf(join(folder, name), made, { vocabulary: false });
-        runPython('llama.py', ['logits', made, at('tokens.npy'), at('llama.npy')]);
-        near(floats(at('llama.npy')), floats(at('plain.npy')), 'llama.cpp');
+    if (version === 'v5')
+      test('llama.cpp runs what to-gguf writes: its logits, but where a note says that it has no window', async () => {
+        let written = 0;
+        for (const name of names.filter((one) => !one.includes('+'))) {
+          const at = (file: string) => join(folder, name, file);
+          const made = join(folder, `${name}.gguf`);
+          const repacked = await writeGguf(join(folder, name), made, { vocabulary: false }).catch((error) => {
+            assert.equal(error.code, 'UNSUPPORTED', `${name}: ${error.message}`);
+          });
+          if (!repacked) continue;
+          written++;
+          runPython('llama.py', ['logits', made, at('tokens.npy'), at('llama.npy')]);
+          if (repacked.notes.some((note) => /has no windows/.test(note))) continue;
+          near(floats(at('llama.npy')), floats(at('plain.npy')), name, GELU_TABLE.test(name) ? GELU_NEAR : NEAR);
+        }
+        assert.ok(written >= LEAST_WRITTEN, `${written} are written`);
       });
 
     for (const name of names) {

@@ -26,7 +26,7 @@ const FUSED: Readonly<Record<string, RegExp>> = {
   'gemma4-experts': /ffn_(gate|up|gate_up)_exps/,
 };
 /** Families whose files cannot be written, and why. */
-const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa|llama4-chunks)$/;
+const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa|llama4-chunks|cohere-norm)$/;
 /** Families that are not written as a folder. */
 const NO_FOLDER = /^apertus$/;
 
