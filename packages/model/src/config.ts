@@ -649,15 +649,10 @@ function xieluFromGguf(keys: Fields, numLayers: number): XieluConfig[] {
       typeof one === 'number' ? new Array<number>(numLayers).fill(one) : (keys.optionalNumbers(`xielu.${key}`) ?? []);
     return list.length >= numLayers ? list : keys.refuse('FORMAT', `xielu.${key}`, `${numLayers} numbers`);
   };
-  const [alphaP, alphaN, beta, eps] = ['alpha_p', 'alpha_n', 'beta', 'eps'].map(listOf) as [
-    number[],
-    number[],
-    number[],
-    number[],
-  ];
-  return alphaP
-    .map((one, n) => ({ alphaP: one, alphaN: alphaN[n]!, beta: beta[n]!, eps: eps[n]! }))
-    .slice(0, numLayers);
+  const [p, n, beta, eps] = ['alpha_p', 'alpha_n', 'beta', 'eps'].map(listOf);
+  return Array.from({ length: numLayers }, (_, l) => {
+    return { alphaP: p![l]!, alphaN: n![l]!, beta: beta![l]!, eps: eps![l]! };
+  });
 }
 
 function recurrentFromGguf(
