@@ -34,7 +34,10 @@ export interface DecoderGraphOptions {
    * no padding. Default: false.
    */
   readonly newRows?: boolean;
-  /** The dtype of past_key_values.N.* and present.N.*; attention widens f16 to f32. Default: f32. */
+  /**
+   * The dtype of past_key_values.N.* and present.N.*; attention widens f16 to f32. The config files of an export say
+   * nothing of it: transformers.js and onnxruntime-genai feed f32. Default: f32.
+   */
   readonly cacheDtype?: 'f32' | 'f16';
   /**
    * Form contrib: how activations are multiplied with matrices in blocks. `q8`, the default, rounds them in blocks of
