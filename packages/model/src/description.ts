@@ -101,8 +101,8 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
   if (config.activation === 'xielu') config = { ...config, xielu: await xieluFromFolder(folder, config, stored) };
-  // Nothing reads the head of a model without one.
-  if (lacksHead(config, stored)) config = { ...config, tiedHead: true, headless: true };
+  if (lacksHead(config, stored))
+    config = { ...config, tiedHead: true, headless: true, notes: [...config.notes, HEADLESS] };
   const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
   const readTokenizerFiles = async (next: string) => {
     const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";
@@ -130,6 +130,9 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     readFiles: async (graph) => (await writers()).filesFromFolder(folder, config, graph),
   };
 }
+
+const HEADLESS =
+  'The files have no output head: the model makes embeddings, and a GGUF of it ties the head to its embeddings.';
 
 /** Takes the numbers of each layer's xIELU out of `stored`: transformers keeps them as tensors of one element or none. */
 async function xieluFromFolder(

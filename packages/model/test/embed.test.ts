@@ -255,6 +255,7 @@ describe('a folder without an output head, as transformers saves a base class', 
 
   test('it writes no text, and a head that is lost from a whole model is refused', async () => {
     const model = await open(renamed(base));
+    assert.match(model.config.notes.at(-1)!, /no output head/);
     assert.throws(() => model.openSession(), { code: 'UNSUPPORTED', message: /no output head.*Use embed/ });
     await assert.rejects(generate(model, { tokens: [5] }).next(), { code: 'UNSUPPORTED' });
     model.dispose();
