@@ -1,5 +1,5 @@
 """
-Random encoders in f32, as transformers 5 saves them, with their hidden states.
+Random encoders, and decoders without a head, in f32, as transformers 5 saves them, with their hidden states.
 
   python encoders.py FOLDER    FOLDER/NAME with config.json, model.safetensors, tokens.npy, and hidden-N.npy of the first
                                N tokens, [N, hidden]
@@ -19,6 +19,8 @@ ENCODERS = {
     "eurobert": ("EuroBertConfig", dict(num_hidden_layers=2, num_key_value_heads=2, rope_theta=250000.0)),
     "modernbert": ("ModernBertConfig", dict(num_hidden_layers=5, local_attention=12)),
     "nomic_bert": ("NomicBertConfig", dict(num_hidden_layers=3)),
+    "qwen3": ("Qwen3Config", dict(num_hidden_layers=2, num_key_value_heads=2, head_dim=12, tie_word_embeddings=False)),
+    "gpt_neox": ("GPTNeoXConfig", dict(num_hidden_layers=2, tie_word_embeddings=False)),
     "gemma3": ("Gemma3TextConfig", dict(
         num_hidden_layers=7, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=12, sliding_window=12, use_bidirectional_attention=True,
     )),
