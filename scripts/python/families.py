@@ -42,6 +42,7 @@ FAMILIES = {
     "olmoe": ("OlmoeConfig", dict(EXPERTS, intermediate_size=16, num_key_value_heads=4)),
     "cohere": ("CohereConfig", dict(logit_scale=0.7)),
     "cohere-norm": ("CohereConfig", dict(logit_scale=0.7, use_qk_norm=True)),
+    "cohere-norm64": ("CohereConfig", dict(logit_scale=0.7, use_qk_norm=True, num_hidden_layers=64)),
     "seed_oss": ("SeedOssConfig", dict(head_dim=12)),
     "apertus": ("ApertusConfig", dict(head_dim=8, rope_parameters=None)),
     "arcee": ("ArceeConfig", dict(head_dim=8)),

@@ -18,7 +18,7 @@ const folder = mkdtempSync(join(tmpdir(), 'ropewalk-passport-'));
 const at = (name: string): string => join(folder, name);
 after(() => rmSync(folder, { recursive: true }));
 
-test("SmolLM2 with a lost base: each part's cost within 10 % of two runs of llama.cpp", {
+test("SmolLM2 with a lost base: each part's cost within 1 % of two runs of llama.cpp", {
   skip: noPython,
 }, async () => {
   const text = join(ROOT, 'docs/model.md');
@@ -52,8 +52,8 @@ test("SmolLM2 with a lost base: each part's cost within 10 % of two runs of llam
     let real = 0;
     for (let i = from; i < to; i++) real += (right[i]! - wrong[i]!) / (to - from);
     const off = Math.abs(otherwise[n].mean - mean - real);
-    // Where the base costs next to nothing, the sums' rounding is left.
-    assert.ok(off < Math.max(0.1 * Math.abs(real), 1e-3), `up to ${to}: ${otherwise[n].mean - mean} and ${real}`);
+    // The issue asks 10 %; the same f32 weights give the same cost within 5e-5 of it.
+    assert.ok(off < 0.01 * Math.abs(real), `up to ${to}: ${otherwise[n].mean - mean} and ${real}`);
     from = to;
   }
   assert.ok(Math.abs(otherwise.at(-1).mean - ours.at(-1).mean) > 0.1, 'the base costs nothing here');

@@ -35,7 +35,10 @@ export function activated(
   const { activation } = s.config;
   const approximate = activation === 'gelu-tanh' ? 'tanh' : 'none';
   if (activation === 'xielu') return xielu(s, up, xieluFactors(s.config.xielu![layer!]!));
-  if (activation === 'relu2') return s.b.add('Mul', [s.b.add('Relu', [up]), s.b.add('Relu', [up])]);
+  if (activation === 'relu2') {
+    const above = s.b.add('Relu', [up]);
+    return s.b.add('Mul', [above, above]);
+  }
   if (!gate) return ops.gelu(up, approximate);
   return activation === 'silu' ? ops.swiglu(gate, up) : s.b.add('Mul', [ops.gelu(gate, approximate), up]);
 }

@@ -1,4 +1,8 @@
-/** Steps 1 and 2 of loading: files → {@link Folder} → {@link ModelDescription}. No weight is read. @module */
+/**
+ * Steps 1 and 2 of loading: files → {@link Folder} → {@link ModelDescription}. No weight is read, but the numbers of xIELU.
+ *
+ * @module
+ */
 import {
   checkShard,
   type GgufFile,
@@ -93,14 +97,17 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
   const index = await optionalJson(folder, SAFETENSORS_INDEX);
   // Dense matrices of embeddings lie in folders.
   const names = [...folder.files.keys()].filter((name) => !name.includes('/'));
-  const stored: StoredTensor[] = [];
+  let stored: StoredTensor[] = [];
   for (const [file, claimed] of safetensorsShards(names, index, folder.where, folder.path(SAFETENSORS_INDEX))) {
     const { tensors } = await safetensorsHeaderOf(folder.files.get(file)!, folder.path(file));
     checkShard(tensors, claimed, folder.path(file));
     for (const [name, { type, shape, byteOffset, sizeBytes }] of tensors)
       stored.push({ name, file, type, shape, byteOffset, sizeBytes });
   }
-  if (config.activation === 'xielu') config = { ...config, xielu: await xieluFromFolder(folder, config, stored) };
+  if (config.activation === 'xielu') {
+    config = { ...config, xielu: await xieluFromFolder(folder, config, stored) };
+    stored = stored.filter(({ name }) => !XIELU.test(name));
+  }
   if (lacksHead(config, stored))
     config = { ...config, tiedHead: true, headless: true, notes: [...config.notes, HEADLESS] };
   const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
@@ -134,21 +141,20 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
 const HEADLESS =
   'The files have no output head: the model makes embeddings, and a GGUF of it ties the head to its embeddings.';
 
-/** Takes the numbers of each layer's xIELU out of `stored`: transformers keeps them as tensors of one element or none. */
+/** The names of xIELU's numbers, each a tensor of one element or of no dimension. */
+const XIELU = /(?:^|\.)layers\.(\d+\.mlp\.act_fn\.\w+)$/;
+
+/** Reads the numbers of each layer's xIELU. @throws {RopewalkError} FORMAT if one is missing */
 async function xieluFromFolder(
   folder: Folder,
   { numLayers }: DecoderConfig,
-  stored: StoredTensor[],
+  stored: readonly StoredTensor[],
 ): Promise<XieluConfig[]> {
-  const found = new Map<string, StoredTensor>();
-  for (const tensor of stored.splice(0)) {
-    const [, name] = /(?:^|\.)layers\.(\d+\.mlp\.act_fn\.\w+)$/.exec(tensor.name) ?? [];
-    if (name) found.set(name, tensor);
-    else stored.push(tensor);
-  }
+  const found = new Map(stored.map((tensor) => [XIELU.exec(tensor.name)?.[1], tensor]));
   const read = async (layer: number, name: string): Promise<number> => {
     const tensor = found.get(`${layer}.mlp.act_fn.${name}`);
-    if (!tensor) return fail('FORMAT', folder.where, `tensor layers.${layer}.mlp.act_fn.${name} of xIELU is missing`);
+    const next = 'The file is incomplete, or the config belongs to another model.';
+    if (!tensor) return fail('FORMAT', folder.where, `layer ${layer}: tensor mlp.act_fn.${name} is missing. ${next}`);
     return (await readTensor(folder, { ...tensor, shape: tensor.shape.length ? tensor.shape : [1] }, [1]))[0]!;
   };
   const layers: XieluConfig[] = [];

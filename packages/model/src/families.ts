@@ -103,6 +103,8 @@ export interface Family {
     | 'falcon'
     | 'temperature';
 
+  /** The fewest layers of a GGUF in which llama.cpp loads norms of q and k. Default: any. */
+  readonly ggufQkNormLayers?: number;
   /** GGUF files always have a head of their `own`, or always a `tied` one. Default: as the file has it. */
   readonly ggufHead?: 'own' | 'tied';
   /** Sizes that a config.json may leave out. */
@@ -659,6 +661,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     gguf: 'command-r',
     qkNorm: 'each-head',
     qkNormFlag: 'use_qk_norm',
+    ggufQkNormLayers: 64,
   },
   cohere2: COHERE,
   olmo2: OLMO2,
@@ -1093,7 +1096,7 @@ export const OTHER_STEPS: Readonly<Record<string, readonly unknown[]>> = {
 
 /**
  * The architectures whose biases llama.cpp loads where a config.json decides about them. It refuses a file with others, as
- * with tensors that it does not know. Those of q, k and v it takes in every architecture but gemma4.
+ * with tensors that it does not know. Those of q, k and v it takes, but in gemma4.
  *
  * @see ggml-org/llama.cpp@v0.4.0, which loaded random models of each family with such biases, or did not
  */

@@ -140,22 +140,32 @@ function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
   const [qkv, output, mlp, conv] = [has('q'), has('output'), has('up') || has('down'), has('conv')];
-  const takes = (group: 'qkv' | 'output' | 'mlp'): boolean => {
-    const rule = family.biases?.[group];
-    if (rule === undefined || rule === 'always' || rule[1]) return true;
-    return group === 'qkv' ? family.gguf !== 'gemma4' : GGUF_BIASES[group].includes(family.gguf);
-  };
-  const groups = { qkv: 'q, k and v', output: "attention's output", mlp: 'the feed-forward blocks' };
-  for (const [group, is] of Object.entries({ qkv, output, mlp }))
-    if (is && !takes(group as 'qkv'))
-      fail(
-        'UNSUPPORTED',
-        where,
-        `it has biases of ${groups[group as 'qkv']}, and llama.cpp loads none for ${family.gguf}.`,
-      );
-  if (family.qkNormFlag && family.gguf === 'command-r' && config.qkNorm && config.numLayers < 64)
-    fail('UNSUPPORTED', where, 'llama.cpp loads norms of q and k of command-r in models of 64 layers and more only.');
+  refuseUnloaded(config, { qkv, output, mlp }, where);
   return { ...config, source: 'gguf', tiedHead, biases: { qkv, output, mlp, conv, ssmIn: false, ssmOut: false } };
+}
+
+/** Refuses tensors with which llama.cpp would not load the file. */
+function refuseUnloaded(
+  { family, qkNorm, numLayers }: DecoderConfig,
+  has: Readonly<Record<'qkv' | 'output' | 'mlp', boolean>>,
+  where: string,
+): void {
+  const { gguf, biases, ggufQkNormLayers = 0 } = family;
+  const groups = { qkv: 'q, k and v', output: "attention's output", mlp: 'the feed-forward blocks' } as const;
+  for (const [group, name] of Object.entries(groups) as [keyof typeof groups, string][]) {
+    const rule = biases?.[group];
+    // Where all models of a family have them, llama.cpp loads them.
+    const isChoice = rule !== undefined && rule !== 'always' && !rule[1];
+    const isLoaded = group === 'qkv' ? gguf !== 'gemma4' : GGUF_BIASES[group].includes(gguf);
+    if (has[group] && isChoice && !isLoaded)
+      fail('UNSUPPORTED', where, `it has biases of ${name}, and llama.cpp loads none for ${gguf}.`);
+  }
+  if (qkNorm && numLayers < ggufQkNormLayers)
+    fail(
+      'UNSUPPORTED',
+      where,
+      `it has norms of q and k, which llama.cpp loads for ${gguf} from ${ggufQkNormLayers} layers on, and ${numLayers} layers.`,
+    );
 }
 
 /** Lists the tensors that decide how the others are stored. q, k and v are one tensor if transformers has them so. */

@@ -463,8 +463,10 @@ export function planWeights(
 }
 
 /**
- * Whether a folder of safetensors is the base class of a model, as many that make embeddings are published
- * (Qwen3-Embedding, gte-Qwen2): its names have no prefix, and no tensor is the head.
+ * Whether a folder of safetensors is the base class of a model, as Qwen3-Embedding-8B is published: its names have no
+ * prefix, and no tensor is the head.
+ *
+ * @see vllm-project/vllm-metal#736
  */
 export function lacksHead({ family, tiedHead }: DecoderConfig, stored: readonly StoredTensor[]): boolean {
   if (tiedHead || family.encoder) return false;

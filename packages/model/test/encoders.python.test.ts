@@ -1,4 +1,7 @@
-/** Runs random encoders, and base classes of decoders, that transformers 5 made and saved in f32 itself, beside their hidden states in torch. */
+/**
+ * Runs random encoders, and base classes of decoders, that transformers 5 made and saved in f32 itself, beside their hidden
+ * states in torch.
+ */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
