@@ -23,7 +23,10 @@ describe("the baseline, as InfiniOp's documentation describes rope_ascend_kernel
 
   test('nobody has compiled it, and its faults are told', () => {
     assert.match(source, /^\/\/ Not compiled by us with CANN\. .*: baseline, rope\n/);
-    assert.match(source, /\n\/\/ The model reports 4 faults of this kernel, which are in the source too\.\n/);
+    assert.match(
+      source,
+      /\n\/\/ The model reports faults of this kernel, which are in the source too: ropewalk aicore lists them\.\n/,
+    );
   });
 
   test('the members: queues with two buffers, and buffers of half a row', () => {

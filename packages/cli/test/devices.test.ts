@@ -53,6 +53,13 @@ describe('devices', () => {
       const [nmse] = /NMSE = [0-9.]+/.exec(same)!;
       const checked = (await ropewalkIn(ROOT, 'check', '-b', 'cann-2024', '--case', line)).stdout;
       assert.ok(checked.includes(nmse), checked);
+      const written = line
+        .trim()
+        .split(': ')[0]!
+        .replace(/(\.\d+?)0+(?=,)/g, '$1')
+        .replace(')', ',inplace=0)');
+      assert.notEqual(written, line.trim().split(': ')[0]);
+      assert.ok((await ropewalkIn(ROOT, 'devices', 'cann-2024', '--cases', written)).stdout.includes(same), written);
     }
   });
 

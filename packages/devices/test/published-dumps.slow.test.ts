@@ -13,9 +13,10 @@ const CAUSES = [
   // Where every element is within what f16 allows, the report is AS EXPECTED and names the same cause.
   [40, /^(?:KNOWN BUG|AS EXPECTED, computed less precisely): table-in-f16-twice/],
   [80, /^KNOWN BUG: ext-factor-as-zero/],
+  // Here the error of tables that are rounded twice is beyond what f16 allows; in the lines after it, it is not.
+  [92, /^TWO KNOWN BUGS: ext-factor-as-zero and table-in-f16-twice/],
+  [93, /^KNOWN BUG: ext-factor-as-zero/],
 ] as const;
-/** The ramp is ignored and the tables are rounded twice, of which neither alone gives y: it is described. */
-const BOTH = 92;
 
 test('the three causes of the published run', async () => {
   const device = await openCann2024();
@@ -30,9 +31,8 @@ test('the three causes of the published run', async () => {
     device.run(bindRope(plan, x, y));
     const observation = { x, y, positions: pos, layout: 'bsnh' } as const;
     const { spec } = ropePlanOfCase(params).source!;
-    const lines = describeDiagnosis(diagnose(observation, { spec }));
-    if (n === BOTH) assert.ok(lines.includes('  scaling     linear, factor 0.702'), lines.join('\n'));
-    else assert.match(lines[0]!, CAUSES.findLast(([from]) => n >= from)![1], label);
+    const [first] = describeDiagnosis(diagnose(observation, { spec }));
+    assert.match(first!, CAUSES.findLast(([from]) => n >= from)![1], label);
   }
   assert.equal(failed, 36);
 });

@@ -41,9 +41,9 @@ export interface TestLog {
 /** Matches a label anywhere in a line: logs of test runners have a number or a time before it. */
 const LABEL = /(?<![\w.])([A-Za-z]\w*)\((\s*[A-Za-z]\w*=[^()]*)\)/g;
 
-/** Matches colours and other control sequences of terminals. */
+/** Matches colours and other control sequences of terminals, and colours whose ESC was lost on the way through a page. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: ESC begins them
-const ESCAPES = /\u001b\[[0-9;]*[A-Za-z]/g;
+const ESCAPES = /\u001b\[[0-9;]*[A-Za-z]|\[[0-9;]+m/g;
 
 /**
  * Reads a log. It never fails: what is no case is in `others`.

@@ -19,7 +19,7 @@ describe('a log', () => {
       `  ${label}: \u001b[1;32mOK\u001b[0m`,
       `  ${label}: [ROPE] ERR = 0.463321724 > 0.000000100 \u001b[1;31mFAIL\u001b[0m`,
       `  ${label}: [ROPE] NaN at index 3 (CUDA0=nan CPU=0.500000) \u001b[1;31mFAIL\u001b[0m`,
-      `  ${label}: [ROPE] inf mismatch: CUDA0=inf CPU=1.000000 FAIL`,
+      `  ${label}: [ROPE] inf mismatch: CUDA0=inf CPU=1.000000 [1;31mFAIL[0m`, // a page of logs took ESC away
       `  ${label}: sentinel mismatch: sent_1 FAIL`,
       'Backend 2/3: Vulkan0',
       `  ${label}: not supported [Vulkan0] `,

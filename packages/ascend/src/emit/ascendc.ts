@@ -91,7 +91,9 @@ export function emitAscendc(kernel: KernelDeclaration, call: OperatorCall, how: 
     `// Not compiled by us with CANN. Written by ropewalk aicore --emit ascendc: ${oneLine(kernel.name)}, ${kernel.operator}`,
     `// [${call.shape.join(', ')}] ${call.dtype} on ${first.run.blockCount} blocks. Sizes and strides of this call are constants.`,
     ...(kernel.autoSync === false ? ['// It sets its own flags: compile without automatic synchronisation.'] : []),
-    ...(findings > 0 ? [`// The model reports ${findings} faults of this kernel, which are in the source too.`] : []),
+    ...(findings > 0
+      ? ['// The model reports faults of this kernel, which are in the source too: ropewalk aicore lists them.']
+      : []),
     '#include <cmath>',
     '#include <cstddef>',
     '#include "acl/acl.h"',

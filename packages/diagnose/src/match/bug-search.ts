@@ -236,17 +236,16 @@ function findPair(
     const pairs = left.filter(
       (pair) =>
         trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier)) &&
-        showsBoth(right, pair, trials.at(-1)!),
+        showsBoth(right, pair, tier, trials.at(-1)!),
     );
     if (pairs.length > 0) return { tier, pairs, tried };
   }
   return { tier: 'angles', pairs: [], tried };
 }
 
-/** Whether each bug of a pair shows by itself, and neither alone gives what the two give, as far as noise lets one see. */
-function showsBoth(right: Hypothesis, pair: Hypothesis, { heads, rows, seen }: Trial): boolean {
-  const gives = (one: Hypothesis, y: Float64Array): boolean =>
-    TIERS.some((tier) => new Trial(heads, rows, { ...seen, y }).fits(one, tier));
+/** Whether each bug of a pair shows by itself, and neither alone gives what the two give, within the noise in which they give y. */
+function showsBoth(right: Hypothesis, pair: Hypothesis, tier: Tier, { heads, rows, seen }: Trial): boolean {
+  const gives = (one: Hypothesis, y: Float64Array): boolean => new Trial(heads, rows, { ...seen, y }).fits(one, tier);
   const both = runRows(pair.steps, heads, rows);
   return pair.mutants.every((one) => {
     const alone = wrong(right, [one], [one.change(right.steps)!]);
