@@ -61,10 +61,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const { invFreq } = effectiveRope(ropeOf(LLAMA).layers[0]!.rope!);
     const slow = invFreq.filter((f) => f * 131072 < 2 * Math.PI).length;
     await page.getByText(`${slow} of 64 pairs make less than one turn within 131,072 tokens`).waitFor();
-    assert.equal(
-      await fact(page, 'scaling'),
-      'llama3, factor 8, lowFreqFactor 1, highFreqFactor 4, originalContext 8192',
-    );
+    assert.equal(await fact(page, 'scaling'), 'llama3 factor=8 lowFreqFactor=1 highFreqFactor=4 originalContext=8192');
     await page.getByLabel('First position').fill('1000');
     await page.getByLabel('Show').selectOption('sin');
     const map = page.getByRole('img', { name: /^sin of 64 pairs at 96 positions from 1000, 1 apart$/ });
@@ -91,7 +88,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     await page.getByText('up to 4096 tokens are assumed').waitFor();
     await page.getByLabel(/^Tokens in use/).fill('100000');
     await page.getByLabel(/^Tokens in use/).blur();
-    await page.getByText('context 100000').waitFor();
+    await page.getByText('context=100000').waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });
@@ -194,12 +191,41 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
       if (given === '') {
         await page.getByLabel("A server's command").fill('no-server --rope-scale 4');
         await page.getByLabel("A server's command").press('Enter');
-        await panel.getByRole('alert').waitFor();
+        await panel.getByRole('alert').filter({ hasText: 'no-server' }).waitFor();
         assert.deepEqual(await violations(page), []);
       }
       assert.deepEqual(wrong, []);
       await page.close();
     }
+  });
+
+  test('passport: several forms, compared with the first; each may be left out', async () => {
+    const { page, wrong } = await opened.visit('explore/?tab=passport&forms=not/asked-yet');
+    const config = MODELS.find(({ id }) => id === LLAMA)!.config as object;
+    const lost = { ...config, rope_theta: 10000 };
+    const panel = page.getByRole('tabpanel', { name: 'Passport' });
+    await panel.getByText('not/asked-yet is not read yet.').waitFor();
+    await panel.getByRole('button', { name: 'Leave it out' }).click();
+    const file = { name: 'lost.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(lost)) };
+    await panel.locator('input[type=file]').setInputFiles(file);
+    const { readings, findings } = passportOf([
+      { name: 'config.json', json: config },
+      { name: 'lost.json', json: lost },
+    ]);
+    await panel.getByText('file: lost.json is compared with the model.').waitFor();
+    await panel.getByRole('rowheader', { name: 'lost.json, transformers 5' }).waitFor();
+    assert.deepEqual(
+      await panel.getByRole('rowheader').allInnerTexts(),
+      readings.map(({ form, reader }) => `${form}, ${reader}`),
+    );
+    assert.ok(findings.some(({ level }) => level === 'error'));
+    for (const { says } of findings) assert.ok((await panel.innerText()).includes(says), says);
+    await page.waitForURL(/forms=/);
+    assert.deepEqual(await violations(page), []);
+    await panel.getByRole('button', { name: 'Leave it out' }).click();
+    await panel.getByRole('rowheader', { name: 'transformers 5', exact: true }).waitFor();
+    assert.deepEqual(wrong, []);
+    await page.close();
   });
 
   test('convert: the arguments of the library, copied; a refusal; tables', async () => {

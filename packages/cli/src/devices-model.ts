@@ -13,11 +13,12 @@ import {
   ropeOnDevice,
 } from '@ropewalk/devices';
 import { groupLayers, type ModelRope } from '@ropewalk/dialects';
+import { describeGroup } from '@ropewalk/dialects/internal/models';
 import { isGraphFolder, onnxFileOf } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
 import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-import { nameLayers } from 'ropewalk/internal';
+
 import { readGraph } from './inspect-graph.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
@@ -155,7 +156,7 @@ function groupsOf({ layers, maxContext, notes }: ModelRope): Model {
 }
 
 function titleOf({ layers, layerType }: Group): string {
-  return layers ? `${nameLayers(layers)}${layerType ? ` (${layerType})` : ''}` : 'one RoPE';
+  return layers ? describeGroup({ layers, layerType, window: undefined }) : 'one RoPE';
 }
 
 /** Describes each step in a short line. For tables the line says what is lost with them. */

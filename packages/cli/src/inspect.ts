@@ -7,10 +7,10 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readModelRope } from '@ropewalk/checkpoint/node';
-import { groupLayers, type ModelRope } from '@ropewalk/dialects/internal/models';
+import { describeGroup, describeScaling, groupLayers, type ModelRope } from '@ropewalk/dialects/internal/models';
 import { isFolder, isGraphFolder, modelFileOf, onnxFileOf, onnxFilesOf } from '@ropewalk/formats/node';
 import { frequenciesOf, type RopeSpec, ropeFrequencies } from 'ropewalk';
-import { countLayers, nameLayers } from 'ropewalk/internal';
+import { countLayers } from 'ropewalk/internal';
 import type { RunOptions } from './inspect-rope.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';
@@ -106,29 +106,12 @@ function describe(file: string, model: ModelRope): string[] {
   return [
     `${file}: ${model.architecture}, ${countLayers(model.numLayers)}${context} (${model.source})`,
     ...model.notes.map((note) => `  note: ${note}`),
-    ...groupLayers(model.layers).flatMap(({ rope, layers, layerType, window }) => [
+    ...groupLayers(model.layers).flatMap(({ rope, ...group }) => [
       '',
-      `${nameLayers(layers)}${inBrackets(layerType, window && `window ${window}`)}`,
+      describeGroup(group),
       ...(rope ? describeRope(rope) : ['  no position encoding']),
     ]),
   ];
-}
-
-/** One line for each kind of layer. */
-export function describeLayers(layers: ModelRope['layers']): string[] {
-  return groupLayers(layers).map(({ rope, layers: same, layerType, window }) => {
-    const which = `${nameLayers(same)}${inBrackets(layerType, window && `window ${window}`)}`;
-    if (!rope) return `${which}: no position encoding`;
-    const { attentionFactor } = frequenciesOf(rope);
-    const dims = `${rope.rotaryDim ?? rope.headDim} of ${rope.headDim} dimensions`;
-    return `${which}: base ${rope.base}, scaling ${describeScaling(rope)}, ${dims}, magnitude ${Number(attentionFactor.toPrecision(7))}`;
-  });
-}
-
-/** The words that are defined, in brackets after a blank. */
-function inBrackets(...words: readonly (string | number | undefined)[]): string {
-  const known = words.filter((word) => word);
-  return known.length > 0 ? ` (${known.join(', ')})` : '';
 }
 
 function describeRope(rope: RopeSpec): string[] {
@@ -152,17 +135,6 @@ function describeRope(rope: RopeSpec): string[] {
     ...rows.map(([key, value]) => `  ${key.padEnd(15)} ${value}`),
     ...plotFrequencies(invFreq, plain.invFreq).map((line) => `  ${line}`),
   ];
-}
-
-function describeScaling(rope: RopeSpec): string {
-  const { kind, ...parameters } = rope.scaling ?? { kind: 'none' };
-  const items = Object.entries(parameters)
-    .filter(([, value]) => value !== undefined)
-    .map(
-      ([key, value]) => `${key}=${typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value}`,
-    );
-  const factors = rope.freqFactors ? `; freq_factors ${rope.freqFactors.length} values` : '';
-  return `${[kind, ...items].join(' ')}${factors}`;
 }
 
 function toJson(model: ModelRope): object {

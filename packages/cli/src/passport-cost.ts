@@ -12,6 +12,8 @@ import { readTextFile } from './text-input.js';
 /** Nats a token, under each reading that rotates otherwise. */
 export interface Cost {
   readonly tokens: number;
+  /** The position behind which parts are estimated; undefined where every token was run. */
+  readonly estimatedFrom?: number;
   readonly readings: readonly {
     readonly reader: string;
     /** The mean over the tokens at positions up to `to`, from the end of the part before. */
@@ -20,17 +22,27 @@ export interface Cost {
   }[];
 }
 
+/** Options of the model, and `--estimate`. */
+export type CostOptions = ModelRunOptions & { readonly estimate?: boolean };
+
 type Reading = Passport['readings'][number];
 type Layers = ReturnType<DecoderConfig['layers']>;
 type Change = (layers: Layers) => Layers;
 
-/** Computes a text under the first reading and under each that differs. */
-export async function costOf(
-  path: string,
-  file: string,
-  { readings }: Passport,
-  options: ModelRunOptions,
-): Promise<Cost> {
+/** Up to here an estimate runs every token. */
+const RUN_WHOLE = 512;
+/** An estimate of a later part runs the first tokens of the text, and the last ones of the part, of which half count. */
+const [FIRST, LAST] = [256, 512];
+
+/** Tokens that are run, all at their own positions: the first of the text, and those of a part. */
+interface Run {
+  readonly first: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Computes a text under the first reading and under each that differs. `--estimate` runs some tokens of each part. */
+export async function costOf(path: string, file: string, { readings }: Passport, options: CostOptions): Promise<Cost> {
   const text = readTextFile(file);
   const different = readings.slice(1).filter(({ model, same }) => model && !same);
   let change: Change = (layers) => layers;
@@ -49,12 +61,15 @@ export async function costOf(
         }),
     };
   };
-  const { activations: _taken, backend: _too, ...rest } = options;
+  const { activations: _taken, backend: _too, estimate, ...rest } = options;
   const model = await loadForCommand({ ...rest, model: path }, undefined, { engine });
   const bar = openPercentBar('of the text', options.json);
   try {
     const ids = [...model.tokenizer.encode(text)].slice(0, model.memory.context);
     if (ids.length < 2) fail('FORMAT', '--text', `${file} has fewer than two tokens.`);
+    if (estimate) refuseEstimate(model.config);
+    const parts = partsOf(ids.length, estimate === true);
+    const toRun = parts.reduce((sum, { first, from, to }) => sum + first + to - from, 0);
     const runs: [string, Change][] = [
       [readings[0]!.reader, (layers) => layers],
       ...different.map((one): [string, Change] => [nameOf(one), (layers) => withRope(layers, one)]),
@@ -62,11 +77,18 @@ export async function costOf(
     const results: Cost['readings'][number][] = [];
     for (const [n, [reader, of]] of runs.entries()) {
       change = of;
-      const costs = await natsOf(model, ids, (share) => bar.to((n + share) / runs.length));
-      const mean = costs.reduce((sum, one) => sum + one, 0) / costs.length;
-      results.push({ reader, nats: byPosition(costs), mean });
+      let done = n * toRun;
+      const onToken = () => bar.to(++done / (toRun * runs.length));
+      const nats: { to: number; mean: number }[] = [];
+      for (const part of parts) {
+        const costs = await natsOf(model, ids, part, onToken);
+        if (part.first === 0) nats.push(...byPosition(costs));
+        else nats.push({ to: part.to - 1, mean: meanOf(costs.subarray(-LAST / 2)) });
+      }
+      const sum = nats.reduce((all, { to, mean }, k) => all + mean * (to - (nats[k - 1]?.to ?? 0)), 0);
+      results.push({ reader, nats, mean: sum / nats.at(-1)!.to });
     }
-    return { tokens: ids.length, readings: results };
+    return { tokens: ids.length, ...(parts.length > 1 && { estimatedFrom: RUN_WHOLE }), readings: results };
   } finally {
     bar.stop();
     model.dispose();
@@ -87,24 +109,51 @@ function withRope(layers: Layers, { model }: Reading): Layers {
   });
 }
 
-/** The cost of each token after the first, in nats. */
+/** An estimate leaves tokens out, which only attention without windows does not notice. */
+function refuseEstimate({ layers, maxContext, recurrent }: DecoderConfig): void {
+  const those = layers(maxContext);
+  const why = recurrent
+    ? 'this model has layers with a state, which needs every token.'
+    : those.some(({ window = maxContext, chunk }) => window < maxContext || chunk !== undefined)
+      ? 'layers of this model see a window of tokens, and far tokens would be in it.'
+      : those.some(({ rope }) => rope?.axes) && 'the positions of this model have several axes.';
+  if (why) fail('UNSUPPORTED', '--estimate', `${why} Leave it out.`);
+}
+
+/** One run of all tokens; or, for an estimate, one of the first tokens and one for each part behind them. */
+function partsOf(count: number, isEstimate: boolean): Run[] {
+  if (!isEstimate || count <= 2 * RUN_WHOLE) return [{ first: 0, from: 0, to: count }];
+  const parts: Run[] = [{ first: 0, from: 0, to: RUN_WHOLE + 1 }];
+  for (let end = RUN_WHOLE; end < count - 1; ) {
+    end = Math.min(2 * end, count - 1);
+    parts.push({ first: FIRST, from: end + 1 - LAST, to: end + 1 });
+  }
+  return parts;
+}
+
+/** The cost of each token of a run after the first, in nats. */
 async function natsOf(
   model: Model,
   ids: readonly number[],
-  onProgress: (share: number) => void,
+  { first, from, to }: Run,
+  onToken: () => void,
 ): Promise<Float64Array> {
   const { vocabSize } = model.config;
-  const costs = new Float64Array(ids.length - 1);
+  const positions = ids.flatMap((_, n) => (n < first || (n >= from && n < to) ? [n] : []));
+  const own = positions.map((n) => ids[n]!);
+  const costs = new Float64Array(own.length - 1);
   let at = 0;
-  for await (const rows of logits(model, ids)) {
-    for (let from = 0; from < rows.length && at < costs.length; from += vocabSize, at++) {
-      const row = rows.subarray(from, from + vocabSize);
-      costs[at] = logSumExp(row) - row[ids[at + 1]!]!;
+  for await (const rows of logits(model, own, first > 0 ? { positions, context: to } : {})) {
+    for (let start = 0; start < rows.length && at < costs.length; start += vocabSize, at++) {
+      const row = rows.subarray(start, start + vocabSize);
+      costs[at] = logSumExp(row) - row[own[at + 1]!]!;
+      onToken();
     }
-    onProgress(at / costs.length);
   }
   return costs;
 }
+
+const meanOf = (costs: Float64Array): number => costs.reduce((sum, one) => sum + one, 0) / costs.length;
 
 /** Draws the cost over the position, on which the logarithm is taken: a line for each reading. */
 export function costSvg({ tokens, readings }: Cost): string {
@@ -144,8 +193,7 @@ export function costSvg({ tokens, readings }: Cost): string {
 function byPosition(costs: Float64Array): { to: number; mean: number }[] {
   const parts: { to: number; mean: number }[] = [];
   for (let from = 0, to = 64; from < costs.length; from = to, to *= 2) {
-    const part = costs.subarray(from, to);
-    parts.push({ to: Math.min(to, costs.length), mean: part.reduce((sum, one) => sum + one, 0) / part.length });
+    parts.push({ to: Math.min(to, costs.length), mean: meanOf(costs.subarray(from, to)) });
   }
   return parts;
 }

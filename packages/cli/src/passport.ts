@@ -3,13 +3,14 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readRopeSource } from '@ropewalk/checkpoint/node';
 import { type Passport, type PassportForm, passportOf } from '@ropewalk/dialects';
+import { describeReading } from '@ropewalk/dialects/internal';
+import { describeLayers } from '@ropewalk/dialects/internal/models';
 import { readJsonFile, writeOutput } from '@ropewalk/formats/internal/node';
 import { isGraphFolder, modelFileOf, onnxFileOf, readGgufModel } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 import { countLayers, escapeMarkup, Fields } from 'ropewalk/internal';
-import { describeLayers } from './inspect.js';
 import { problemsOf, readGraph } from './inspect-graph.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printable, printResult } from './output.js';
@@ -19,7 +20,7 @@ import { VERSION } from './version.js';
 
 export type PassportCommandOptions = Omit<ModelRunOptions, 'model' | 'cacheDtype'> &
   Texts<'text' | 'svg' | 'junit' | 'stamp'> &
-  Switches<'strict' | 'check'> & { readonly serve?: readonly string[] };
+  Switches<'strict' | 'check' | 'estimate'> & { readonly serve?: readonly string[] };
 
 type Finding = Passport['findings'][number];
 
@@ -37,7 +38,7 @@ export async function passport(paths: readonly string[], options: PassportComman
     fail('FORMAT', '--check', 'it needs --stamp FILE, the stamp to hold the model against.');
   if (options.text === undefined)
     flags.refuseAny(
-      ['backend', 'threads', 'activations', 'svg'],
+      ['backend', 'threads', 'activations', 'svg', 'estimate'],
       'it needs --text FILE, of which the cost is computed.',
     );
   const forms: PassportForm[] = [];
@@ -154,13 +155,7 @@ function describe({ readings, findings }: Passport, hash: string | undefined, co
       lines.push(...(lines.length > 0 ? [''] : []), `${form}${about}`);
     }
     lines.push(`  ${one.reader}`);
-    if (!model) lines.push('    fails');
-    else if (one !== readings[0] && one.same) lines.push('    the same');
-    else lines.push(...describeLayers(model.layers).map((line) => `    ${line}`));
-    if (one.scores.length > 0)
-      lines.push(
-        `    q·k off by ${one.scores.map(({ distance, error }) => `${percent(error)} at ${distance}`).join(', ')}`,
-      );
+    lines.push(...describeReading(one).map((line) => `    ${line}`));
   }
   if (findings.length > 0) lines.push('', 'Findings');
   for (const { level, where, says, repair, source } of findings) {
@@ -177,11 +172,11 @@ function describe({ readings, findings }: Passport, hash: string | undefined, co
   return lines;
 }
 
-function describeCost({ tokens, readings }: Cost): string[] {
+function describeCost({ tokens, estimatedFrom, readings }: Cost): string[] {
   const width = Math.max(...readings.map(({ reader }) => reader.length));
   const ends = readings[0]!.nats.map(({ to }) => String(to).padStart(8)).join('');
   return [
-    `Cost of ${tokens} tokens, in nats a token, up to position`,
+    `Cost of ${tokens} tokens, in nats a token, up to position${estimatedFrom === undefined ? '' : ` (behind ${estimatedFrom} an estimate)`}`,
     `  ${''.padEnd(width)} ${ends}     all`,
     ...readings.map(
       ({ reader, nats, mean }) =>
@@ -189,8 +184,6 @@ function describeCost({ tokens, readings }: Cost): string[] {
     ),
   ];
 }
-
-const percent = (value: number): string => (value < 0.001 ? '< 0.1 %' : `${Number((100 * value).toPrecision(2))} %`);
 
 /** One test case for each form and each finding, errors and warnings as failures. */
 function toJunit({ findings }: Passport, forms: readonly PassportForm[]): string {

@@ -283,6 +283,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     )
     .option('--text <file>', 'a text, of which the cost under each reading is computed with the weights of the first')
     .option('--svg <file>', 'with --text: draw the cost by position, a line for each reading')
+    .option('--estimate', 'with --text: run some of the far tokens only, as a long text takes long')
     .option(...CONTEXT)
     .option('--strict', 'exit 1 for warnings too')
     .option('--junit <file>', 'write the findings as JUnit XML')

@@ -17,6 +17,12 @@ const file = (name: string, json: unknown): string => {
   return name;
 };
 const config = JSON.parse(readFileSync(join(MARLINE, 'config.json'), 'utf8'));
+/** marline for texts beyond its context. */
+const longer = (name: string, more: object): string => {
+  cpSync(MARLINE, join(folder, name), { recursive: true });
+  file(join(name, 'config.json'), { ...config, max_position_embeddings: 4096, ...more });
+  return name;
+};
 const own = file('config.json', config);
 const other = file('other.json', { ...config, rope_theta: 500000 });
 const doubtful = file('doubtful.json', {
@@ -110,6 +116,30 @@ describe('ropewalk passport', () => {
     const svg = readFileSync(join(folder, 'cost.svg'), 'utf8');
     assert.equal(svg.match(/<polyline /g)!.length, 2);
     assert.doesNotMatch(svg, /NaN|Infinity/);
+  });
+  test('--estimate: a long text costs about as much by some of its tokens as by all', async () => {
+    const text = file('long.txt', readFileSync(join(root, 'docs/glossary.md'), 'utf8').slice(0, 5000));
+    const forms = [longer('long', {}), longer('long-other', { rope_theta: 100000 })];
+    const costOf = async (...more: string[]) =>
+      JSON.parse((await ropewalk(...forms, '--text', text, '-c', '4096', '--json', ...more)).stdout).cost;
+    const [all, some] = [await costOf(), await costOf('--estimate')];
+    assert.deepEqual([all.estimatedFrom, some.estimatedFrom], [undefined, 512]);
+    for (const [n, { nats }] of all.readings.entries()) {
+      const ends = nats.map(({ to }: { to: number }) => to);
+      assert.ok(ends.length > 5);
+      for (const [k, { to, mean }] of some.readings[n].nats.entries()) {
+        assert.equal(to, ends[k]);
+        // 256 tokens of a part are not like all of them: in the parts of this text the means of 256 differ by a quarter.
+        const [real, share] = [nats[k].mean, to <= 512 ? 0 : 0.3];
+        assert.ok(Math.abs(mean - real) <= share * real, `${to}: ${mean} and ${real}`);
+      }
+    }
+  });
+  test('--estimate: not where tokens that are left out would be missed', async () => {
+    const windows = longer('windows', { model_type: 'mistral', sliding_window: 128 });
+    const { status, stderr } = await ropewalk(windows, '--text', other, '--estimate');
+    assert.equal(status, 2);
+    assert.match(stderr, /--estimate: layers of this model see a window of tokens.* Leave it out\./);
   });
   test('wrong usage: exit 2 and the next step', async () => {
     const cases: [string[], RegExp][] = [

@@ -5,3 +5,4 @@ export { rotationMatrix } from './convert/rotation-matrix.js';
 export { GGUF_ARCHITECTURES } from './gguf-architectures.js';
 export { ropeFromConfig } from './huggingface.js';
 export { MODELS, REFUSED, WITHOUT_ROPE } from './huggingface-models.js';
+export { describeReading } from './passport/passport.js';

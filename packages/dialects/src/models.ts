@@ -6,6 +6,7 @@
  */
 
 export { specToJson } from './convert/record.js';
+export { describeGroup, describeLayers, describeScaling } from './describe-layers.js';
 export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';

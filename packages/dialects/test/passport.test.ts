@@ -144,6 +144,9 @@ describe('two forms of one model', () => {
     const plain = { ...LLAMA, rope_scaling: undefined };
     assert.deepEqual(levels([config(plain), gguf({ 'rope.freq_base': 500000 })]), []);
   });
+  const PHI = PUBLISHED.find(({ name }) => name === 'microsoft/Phi-3.5-mini-instruct')!.config;
+  // The rows of configs in a list of 91 bugs. DeepSpeed#8345 and SGLang#14745 are above; NomicBert's formula in vLLM#52665,
+  // rasbt#939, TensorRT-LLM#16378 and candle#3698 are mistakes of programs, which no config shows.
   const lost: [name: string, forms: PassportForm[], finding: RegExp][] = [
     [
       'ollama#2379, llama.cpp#2773: no base in the GGUF',
@@ -184,7 +187,7 @@ describe('two forms of one model', () => {
     [
       'llama.cpp#24820: LongRoPE lost',
       [
-        config(PUBLISHED.find(({ name }) => name === 'microsoft/Phi-3.5-mini-instruct')!.config),
+        config(PHI),
         gguf({ block_count: 32, embedding_length: 3072, 'rope.dimension_count': 96, 'rope.freq_base': 10000 }, 'phi3'),
       ],
       /^error: .*scaling none instead of longrope/s,
@@ -193,6 +196,45 @@ describe('two forms of one model', () => {
       'transformers#41922: one set of parameters for Gemma 3',
       [config({ ...LLAMA, model_type: 'gemma3_text', rope_theta: undefined, rope_scaling: undefined })],
       /^warning: rope_theta is missing\..* 1000000\./,
+    ],
+    [
+      'nanotron#188: no base after the conversion',
+      [config(LLAMA), config({ ...LLAMA, rope_theta: undefined }, 'nanotron.json')],
+      /^error: .*base 10000 instead of 500000.*Write "rope_theta": 500000/s,
+    ],
+    [
+      'TensorRT-LLM#2313: Phi-3-128k without LongRoPE',
+      [config(PHI), config({ ...PHI, rope_scaling: undefined }, 'trtllm.json')],
+      /^error: .*scaling none instead of longrope.*"short_factor":"the 48 numbers that convert --json prints"/s,
+    ],
+    [
+      'Automodel#2825: YaRN read as llama3',
+      [
+        config({ ...LLAMA, rope_scaling: yarn }),
+        config(
+          { ...LLAMA, rope_scaling: { ...yarn, rope_type: 'llama3', low_freq_factor: 1, high_freq_factor: 4 } },
+          'as-read.json',
+        ),
+      ],
+      /^error: .*scaling llama3 .* instead of yarn factor=4/s,
+    ],
+    [
+      'mlx-swift-examples#152: llama3 as dynamic NTK',
+      [config(LLAMA), config({ ...LLAMA, rope_scaling: { rope_type: 'dynamic', factor: 32 } }, 'mlx.json')],
+      /^error: .*scaling dynamicNtk .* instead of llama3 factor=32/s,
+    ],
+    [
+      'exllamav2#704: dynamic NTK lost, which only long texts show',
+      [
+        config({ ...LLAMA, rope_scaling: { rope_type: 'dynamic', factor: 4 } }),
+        config({ ...LLAMA, rope_scaling: undefined }, 'exl2.json'),
+      ],
+      /^error: Up to 131072 tokens it rotates alike; in a text of 524288 tokens it does not\. Layers 0-15: scaling none instead of dynamicNtk factor=4 [^.]*\. Write /,
+    ],
+    [
+      'transformers#48960: HunYuan’s alpha',
+      [config({ ...LLAMA, model_type: 'hunyuan_v1_dense', rope_scaling: { type: 'dynamic', alpha: 1000, factor: 1 } })],
+      /^warning: it raises the base in texts of up to 131072 tokens; transformers ignores it in longer ones\./,
     ],
   ];
   for (const [name, forms, finding] of lost)

@@ -138,7 +138,7 @@ function Model(props: {
           name === 'compare' ? (
             <Compare a={source} sources={sources} context={context} open={open} call={call} />
           ) : name === 'passport' ? (
-            <PassportTab source={source} context={context} call={call} />
+            <PassportTab source={source} sources={sources} context={context} open={open} call={call} />
           ) : (
             <>
               <Layers groups={groups} chosen={chosen} onChoose={setWanted} />

@@ -1,7 +1,8 @@
 /** Shows a model's layers as a strip, the groups of layers with the same RoPE, and the facts of one group. @module */
 import { effectiveRope, type LayerGroup } from '@ropewalk/dialects';
+import { describeScaling } from '@ropewalk/dialects/internal/models';
 import type { RopeSpec } from 'ropewalk';
-import { layerRanges, scalingWords, whole } from './model.js';
+import { layerRanges, whole } from './model.js';
 
 /** Shows the layers side by side, colored by group, and lets the user choose a group. */
 export function Layers(props: {
@@ -64,7 +65,7 @@ export function Facts({ spec }: { readonly spec: RopeSpec }) {
     ['pairing', PAIRING_WORDS[spec.pairing]],
     ['magnitude on cos and sin', String(Number(attentionFactor.toPrecision(7)))],
     ['slowest turn', turn(Math.min(...invFreq))],
-    ['scaling', scalingWords(spec)],
+    ['scaling', describeScaling(spec)],
     ...(spec.axes ? [['axes', `${spec.axes.rule}, ${Array.from(spec.axes.sections).join(' + ')} pairs`] as const] : []),
   ];
   return (

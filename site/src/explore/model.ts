@@ -142,13 +142,4 @@ export function layerRanges(layers: readonly number[]): string {
   return `${layers.length === 1 ? 'layer' : 'layers'} ${words}`;
 }
 
-/** Describes the scaling rule and its parameters in one line. */
-export function scalingWords({ scaling, freqFactors }: RopeSpec): string {
-  const { kind, ...rest } = scaling ?? { kind: 'none' as const };
-  const fields = Object.entries({ ...rest, freqFactors }).filter(([, value]) => value !== undefined);
-  const show = (value: unknown): string =>
-    typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : String(value);
-  return [kind, ...fields.map(([name, value]) => `${name} ${show(value)}`)].join(', ');
-}
-
 export const whole = (n: number): string => Math.round(n).toLocaleString('en');

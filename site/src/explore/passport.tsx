@@ -2,42 +2,56 @@
 import { useEffect, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
 import { Failure } from '../shared/failure.js';
+import { ModelField } from '../shared/model-field.js';
 import type { Source } from './model.js';
-import type { Call } from './parts.js';
+import type { Call, Open } from './parts.js';
 import type { Opened, ReadByAll } from './rope.worker.js';
+
+/** Separates the forms in the address. No name of a file or a model has it. */
+const BETWEEN = ' | ';
+
+/** The form that readers get of a source: its files, or the fields of a model of the list. */
+function formOf({ opened, config }: Source): Opened {
+  return opened ?? { kind: 'json', file: 'config.json', json: config, bytes: 0, bytesRead: 0 };
+}
 
 /**
  * The tab Passport.
  *
+ * @param source - the form that its maker published
+ * @param sources - all that were opened: the other forms are among them
  * @param context - the number of tokens in use. Default: what each reader assumes
+ * @param open - reads another form
  */
 export function PassportTab(props: {
   readonly source: Source;
+  readonly sources: readonly Source[];
   readonly context: number | undefined;
+  readonly open: Open;
   readonly call: Call;
 }) {
-  const { source, context, call } = props;
+  const { source, sources, context, open, call } = props;
   const [serve, setServe] = useAddress('serve', '');
+  const [forms, setForms] = useAddress('forms', '');
+  const ids = forms === '' ? [] : forms.split(BETWEEN);
+  const others = ids.flatMap((id) => sources.find((one) => one.id === id) ?? []);
+  const [linked] = useState(ids.find((id) => !sources.some((one) => one.id === id)));
+  const add = (id: string): void => setForms([...ids.filter((one) => one !== id), id].join(BETWEEN));
   const [found, setFound] = useState<ReadByAll>();
   const [error, setError] = useState<unknown>();
+  const several = new Set(found?.readings.map(({ form }) => form)).size > 1;
   useEffect(() => {
     let current = true;
     setError(undefined);
-    const own: Opened = source.opened ?? {
-      kind: 'json',
-      file: 'config.json',
-      json: source.config,
-      bytes: 0,
-      bytesRead: 0,
-    };
-    call((ropes) => ropes.passport(own, context, serve.trim()) as Promise<ReadByAll>).then(
+    const given = [source, ...others].map(formOf);
+    call((ropes) => ropes.passport(given, context, serve.trim()) as Promise<ReadByAll>).then(
       (read) => current && setFound(read),
       (failure) => current && setError(failure),
     );
     return () => {
       current = false;
     };
-  }, [source, context, serve]);
+  }, [source, others.map(({ id }) => id).join(BETWEEN), context, serve]);
   return (
     <>
       <div class="fields">
@@ -51,6 +65,24 @@ export function PassportTab(props: {
           />
         </label>
       </div>
+      <ModelField
+        label="another form of this model, a config.json or a GGUF,"
+        asks="config.json or the header of a GGUF"
+        linked={linked}
+        onFiles={(given) => open(given).then(add, setError)}
+        onError={setError}
+        onFound={async (found) => add(await open(found))}
+      >
+        {ids.map((id) => (
+          <p key={id}>
+            {id}
+            {others.some((one) => one.id === id) ? ' is compared with the model.' : ' is not read yet.'}{' '}
+            <button type="button" onClick={() => setForms(ids.filter((one) => one !== id).join(BETWEEN))}>
+              Leave it out
+            </button>
+          </p>
+        ))}
+      </ModelField>
       <Failure error={error} next="Mend the command, or leave it out." />
       {found && (
         <>
@@ -65,10 +97,14 @@ export function PassportTab(props: {
                 </tr>
               </thead>
               <tbody>
-                {found.readings.map(({ reader, state, why }) => (
-                  <tr key={reader}>
-                    <th scope="row">{reader}</th>
-                    <td>{state}</td>
+                {found.readings.map(({ form, reader, rotates, why }) => (
+                  <tr key={form + reader}>
+                    <th scope="row">{several ? `${form}, ${reader}` : reader}</th>
+                    <td>
+                      {rotates.map((line) => (
+                        <div key={line}>{line}</div>
+                      ))}
+                    </td>
                     <td>{why.join(' ')}</td>
                   </tr>
                 ))}

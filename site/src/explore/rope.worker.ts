@@ -14,7 +14,7 @@ import {
   PEERS,
   passportOf,
 } from '@ropewalk/dialects';
-import { rotationMatrix } from '@ropewalk/dialects/internal';
+import { describeReading, rotationMatrix } from '@ropewalk/dialects/internal';
 import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
 import {
   type AnglePrecision,
@@ -82,8 +82,10 @@ export type Converted = { readonly peer: string; readonly about: string } & (
 /** The readings of a model by each reader, and the findings. */
 export interface ReadByAll {
   readonly readings: readonly {
+    readonly form: string;
     readonly reader: string;
-    readonly state: 'what the others are compared with' | 'the same' | 'otherwise' | 'it fails';
+    /** Lines. */
+    readonly rotates: readonly string[];
     readonly why: readonly string[];
   }[];
   readonly findings: Passport['findings'];
@@ -253,20 +255,22 @@ const worker = {
     });
   },
 
-  /** Reads a form of a model as every reader does. @param serve - a server's command; empty for none */
-  passport(opened: Opened, context: number | undefined, serve: string): ReadByAll {
-    const name = opened.file;
-    const form: PassportForm =
-      opened.kind === 'json'
+  /** Reads the forms of a model as every reader does. @param serve - a server's command; empty for none */
+  passport(given: readonly Opened[], context: number | undefined, serve: string): ReadByAll {
+    const forms = given.map((opened): PassportForm => {
+      const name = opened.file;
+      return opened.kind === 'json'
         ? { name, json: opened.json }
         : { name, header: { ...opened, readTensor: (tensor) => opened.factors.get(tensor) } };
-    const { readings, findings } = passportOf([form], { context, ...(serve && { serve: [serve] }) });
+    });
+    const { readings, findings } = passportOf(forms, { context, ...(serve && { serve: [serve] }) });
     return {
       findings,
-      readings: readings.map(({ reader, model, same, why }, n) => ({
-        reader,
-        state: !model ? 'it fails' : n === 0 ? 'what the others are compared with' : same ? 'the same' : 'otherwise',
-        why,
+      readings: readings.map((one) => ({
+        form: one.form,
+        reader: one.reader,
+        rotates: describeReading(one),
+        why: one.why,
       })),
     };
   },

@@ -7,6 +7,7 @@ import { type FrequencyOptions, type Pairing, type RopeSpec, RopewalkError, type
 import { refuse } from 'ropewalk/backend';
 import type { AngleRecipe } from 'ropewalk/internal';
 import { ggmlRecipe, hfRecipe, readList, readName, readOptions, sharePairs } from 'ropewalk/internal';
+import { describeScaling } from '../describe-layers.js';
 import { convertRope } from './convert.js';
 import { type EffectiveRope, effectiveRope, relative, STANDSTILL } from './effective.js';
 
@@ -139,7 +140,7 @@ function agreementOf(
     };
   if (magnitude > 0 || maxRelInvFreq > 0)
     return { agreement: 'rounding', reason: 'The same RoPE but for rounding, as f32 differs from float64.' };
-  if (a.recipe !== 'float64' && (scalingOf(a.spec) !== scalingOf(b.spec) || a.spec.base !== b.spec.base))
+  if (a.recipe !== 'float64' && (describeScaling(a.spec) !== describeScaling(b.spec) || a.spec.base !== b.spec.base))
     return { agreement: 'rounding', reason: `The same RoPE but for the rounding of ${a.recipe}.` };
   const moved = layout === 'same' ? '' : ', in another order of dimensions';
   return { agreement: 'exact', reason: `The same RoPE to the last bit${moved}.` };
@@ -239,7 +240,7 @@ function rowsOf(a: Side, b: Side, layout: LayoutVerdict, frequenciesDiffer: bool
     row('rotary_dim', ({ rope }) => windowOf(rope)),
     row('pairing', ({ rope }) => rope.pairing, layout === 'different'),
     written('base', ({ spec }) => String(spec.base)),
-    written('scaling', ({ spec }) => scalingOf(spec)),
+    written('scaling', ({ spec }) => describeScaling(spec)),
     row('magnitude', ({ rope }) => brief(rope.attentionFactor), magnitude > ROUNDING),
   ];
   if (a.rope.numAxes > 1 || b.rope.numAxes > 1)
@@ -250,14 +251,6 @@ function rowsOf(a: Side, b: Side, layout: LayoutVerdict, frequenciesDiffer: bool
 
 function windowOf({ rotaryDim, rotaryOffset }: EffectiveRope): string {
   return rotaryOffset ? `${rotaryDim} from ${rotaryOffset}` : String(rotaryDim);
-}
-
-function scalingOf(spec: RopeSpec): string {
-  const { kind, ...rest } = spec.scaling ?? { kind: 'none' as const };
-  const entries = Object.entries({ ...rest, freqFactors: spec.freqFactors }).filter(([, value]) => value !== undefined);
-  const show = (value: unknown) =>
-    typeof value === 'object' ? `${(value as ArrayLike<number>).length} values` : value;
-  return [kind, ...entries.map(([name, value]) => `${name}=${show(value)}`)].join(' ');
 }
 
 function axesOf({ axes }: RopeSpec): string {

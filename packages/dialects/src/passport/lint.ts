@@ -87,6 +87,7 @@ function lintNumbers(fields: Fields, type: string, config: Fields, model: ModelR
     const value = fields.raw(key);
     return typeof value === 'number' ? value : undefined;
   };
+  const longest = model.maxContext;
   const factor = number('factor');
   const scaled = ['linear', 'dynamic', 'yarn', 'longrope', 'llama3'].includes(type);
   if (scaled && factor !== undefined && factor <= 1)
@@ -98,9 +99,16 @@ function lintNumbers(fields: Fields, type: string, config: Fields, model: ModelR
       `it is ${factor}, and rope_type is default: no reader applies it.`,
       'Name the rope_type, or delete factor.',
     );
+  if (type === 'dynamic' && number('alpha') !== undefined && longest !== undefined)
+    add(
+      'warning',
+      fields.path('alpha'),
+      `it raises the base in texts of up to ${longest} tokens; transformers ignores it in longer ones.`,
+      'Keep texts within max_position_embeddings.',
+      'huggingface/transformers#48960',
+    );
   const own = number('original_max_position_embeddings');
   const original = own ?? (config.raw('original_max_position_embeddings') as number | undefined);
-  const longest = model.maxContext;
   if (['llama3', 'yarn', 'longrope'].includes(type) && original === undefined && longest !== undefined)
     add(
       'warning',

@@ -9,9 +9,10 @@ import { checkInteger, nameLayers, type OptionNames, optionNames, readList, read
 import { compareModels, type ModelComparison } from '../convert/compare-models.js';
 import { convertRope } from '../convert/convert.js';
 import { effectiveRope } from '../convert/effective.js';
+import { describeLayers } from '../describe-layers.js';
 import { groupLayers, type ModelRope, readModelRope } from '../model-rope.js';
 import { lintConfig, lintGguf, type PassportFinding, refused } from './lint.js';
-import { type PassportForm, type PassportReading, readingsOf } from './readings.js';
+import { longestOf, type PassportForm, type PassportReading, readingsOf } from './readings.js';
 import { served } from './serve.js';
 
 export type { PassportForm } from './readings.js';
@@ -20,6 +21,8 @@ export type { PassportForm } from './readings.js';
 export interface ComparedReading extends PassportReading {
   /** Undefined for the first reading, and for one that fails. */
   readonly comparison: ModelComparison | undefined;
+  /** The tokens of the long text in which it parts from the first; undefined where a short one shows it, and without one. */
+  readonly tokens?: number;
   readonly same: boolean;
   /** How far the scores of q and k are off, on average, at distances in tokens; empty where nothing is. */
   readonly scores: readonly { readonly distance: number; readonly error: number }[];
@@ -88,11 +91,22 @@ export function passportOf(forms: readonly PassportForm[], given: PassportOption
   // Another form, or a server's line, is not the maker's, so nothing is compared with it.
   const first = isRead ? readings[0] : undefined;
   const compared = readings.map((one) => (first ? comparedWith(first, one) : { ...one, ...UNCOMPARED }));
+  if (first && context === undefined) compareLong(list, compared);
   if (first) for (const one of compared.slice(1)) findings.push(...findingOf(first, one));
   const order = ['error', 'warning', 'note'];
   findings.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
   return { readings: compared, findings, table: first?.model && tableText(first.model) };
 }
+
+/** A reading in words: a line for each kind of layer, and how far its scores are off. */
+export function describeReading({ model, comparison, same, scores }: ComparedReading): string[] {
+  if (!model) return ['fails'];
+  if (comparison && same) return ['the same'];
+  const off = scores.map(({ distance, error }) => `${percent(error)} at ${distance}`);
+  return [...describeLayers(model.layers), ...(off.length > 0 ? [`q·k off by ${off.join(', ')}`] : [])];
+}
+
+const percent = (value: number): string => (value < 0.001 ? '< 0.1 %' : `${Number((100 * value).toPrecision(2))} %`);
 
 function readForm(given: PassportForm): PassportForm {
   const form = readOptions(given, 'passport: forms');
@@ -146,6 +160,27 @@ function comparedWith(first: PassportReading, one: PassportReading): ComparedRea
   return { ...one, comparison, same: comparison.same, scores: worst ? scoresOf(worst.a!, worst.b!, first.model!) : [] };
 }
 
+/**
+ * Compares forms that agree in short texts in long ones too, where the scaling of one depends on the tokens in use. It
+ * replaces those that part there.
+ */
+function compareLong(forms: readonly PassportForm[], compared: ComparedReading[]): void {
+  const [first] = compared;
+  for (const [n, one] of compared.entries()) {
+    if (!one.same || one.form === first!.form || isServed(one)) continue;
+    const longest = longestOf(first!.model!) ?? longestOf(one.model!);
+    if (!longest || longest.context <= longest.short) continue;
+    const [a, b] = [first!, one].map(({ form: name, reader }) => {
+      const form = forms.find((other) => other.name === name)!;
+      return readingsOf(form, longest.context).find((other) => other.reader === reader);
+    });
+    const long = a && b && comparedWith(a, b);
+    if (!long?.comparison || long.same) continue;
+    const why = `Up to ${longest.short} tokens it rotates alike; in a text of ${longest.context} tokens it does not.`;
+    compared[n] = { ...long, tokens: longest.context, why: [...one.why, why] };
+  }
+}
+
 interface Side {
   readonly rope: ModelRope;
   readonly recipe: 'float64';
@@ -194,10 +229,13 @@ function findingOf(first: PassportReading, one: ComparedReading): PassportFindin
     .map(({ layers, comparison, verdict }) => {
       const rows = comparison?.rows.filter(({ differs }) => differs) ?? [];
       const values = rows.map(({ name, a, b }) => `${name} ${b} instead of ${a}`).join(', ');
-      const effects = verdict.map((words) =>
+      // The verdict takes one side for wrong in texts of every length; a choice of today's runtimes is neither.
+      const effects = (one.tokens === undefined && level !== 'note' ? verdict : []).map((words) =>
         words.replace(/\bA\b/g, 'the first reading').replace(/\bB\b/g, 'this one'),
       );
-      return `${sentence(nameLayers(layers))}: ${values ? `${values}. ` : ''}${effects.map(sentence).join(' ')}`;
+      return [`${sentence(nameLayers(layers))}:`, ...(values ? [`${values}.`] : []), ...effects.map(sentence)].join(
+        ' ',
+      );
     });
   const notes = one.comparison!.notes.filter((note) => note.includes('only the first'));
   return [{ level, where, says: [...one.why, ...says, ...notes].join(' '), ...repairOf(first, one), source }];
@@ -230,10 +268,12 @@ function repairOf(first: PassportReading, one: PassportReading): { repair?: stri
     const words = Object.entries(fields)
       .filter(([key, value]) => /rope|theta|partial/.test(key) && value !== null)
       .map(([key, value]) => {
-        const text = JSON.stringify(value);
-        const short =
-          text.length > 200 ? `a list of ${(value as unknown[]).length} numbers, as convert --to gguf prints it` : text;
-        return toGguf ? `${key} = ${short}` : `"${key}": ${short}`;
+        const text = JSON.stringify(value, (_key, part) =>
+          Array.isArray(part) && part.length > MAX_LISTED
+            ? `the ${part.length} numbers that convert --json prints`
+            : part,
+        );
+        return toGguf ? `${key} = ${text}` : `"${key}": ${text}`;
       });
     return words.length > 0 ? { repair: `Write ${words.join(', ')}.` } : {};
   } catch (error) {
@@ -241,6 +281,9 @@ function repairOf(first: PassportReading, one: PassportReading): { repair?: stri
     return { repair: `This form cannot say it: ${error.message}` };
   }
 }
+
+/** Longer lists are not printed in a sentence. */
+const MAX_LISTED = 16;
 
 type Target = [peer: string, options: { architecture?: string; modelType?: string }];
 

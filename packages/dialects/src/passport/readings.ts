@@ -4,7 +4,6 @@
  *
  * @module
  */
-import type { RopeSpec } from 'ropewalk';
 import { RopewalkError } from 'ropewalk';
 import { Fields } from 'ropewalk/internal';
 import type { GgufHeader } from '../gguf.js';
@@ -126,14 +125,22 @@ function asOldReader(json: unknown): Json | undefined {
 
 /** The layers as vLLM's tables have them, where it chooses at start-up what transformers chooses by length. */
 function layersOfVllm(five: ModelRope, json: unknown, options: ModelRopeOptions): readonly LayerRope[] | undefined {
-  const { maxContext } = five;
-  const chosen = five.layers.find(
-    ({ rope }) => rope?.scaling?.kind === 'longrope' || rope?.scaling?.kind === 'dynamicNtk',
-  );
-  if (options.context !== undefined || maxContext === undefined || !chosen) return undefined;
-  const { scaling } = chosen.rope as RopeSpec & { scaling: { kind: string; factor?: number } };
-  const context = scaling.kind === 'longrope' ? maxContext : Math.round(maxContext * (scaling.factor ?? 1));
-  return read(() => ropeFromConfig(json, { ...options, context }).layers);
+  const longest = options.context === undefined ? longestOf(five) : undefined;
+  return longest && read(() => ropeFromConfig(json, { ...options, context: longest.context }).layers);
+}
+
+/**
+ * The tokens up to which a model's RoPE is that of short texts, and the longest text that its scaling is for; undefined
+ * where its RoPE does not depend on the tokens in use.
+ */
+export function longestOf({ maxContext, layers }: ModelRope) {
+  for (const { rope } of layers) {
+    const { scaling } = rope ?? {};
+    if (maxContext === undefined || (scaling?.kind !== 'longrope' && scaling?.kind !== 'dynamicNtk')) continue;
+    const context = scaling.kind === 'longrope' ? maxContext : Math.round(maxContext * scaling.factor);
+    return { short: scaling.originalContext, context };
+  }
+  return undefined;
 }
 
 /** The fields of a config's language model. */
