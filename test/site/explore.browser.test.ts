@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { deflateRawSync } from 'node:zlib';
 import { readModelRope } from '@ropewalk/checkpoint/node';
 import { compareModels, convertRope, effectiveRope, huggingface, passportOf } from '@ropewalk/dialects';
 import { graphRope, importOnnx, ropeModel, writeOnnxModel } from '@ropewalk/onnx';
@@ -11,7 +12,7 @@ import { published, reachOf } from '../../site/src/explore/model.js';
 import { COPIES, MODELS } from '../../site/src/explore/models.js';
 import { noBrowser } from '../support/browser.js';
 import { ROOT } from '../support/build.js';
-import { openedSite, violations } from '../support/site.js';
+import { openedSite, UNDER, violations } from '../support/site.js';
 
 const BOX = join(ROOT, 'models/marline');
 const LLAMA = 'meta-llama/Meta-Llama-3.1-8B';
@@ -220,7 +221,19 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     );
     assert.ok(findings.some(({ level }) => level === 'error'));
     for (const { says } of findings) assert.ok((await panel.innerText()).includes(says), says);
-    await page.waitForURL(/forms=/);
+    await page.waitForURL(/forms=file.*#files=/);
+    const { page: sent } = await opened.visit(page.url().slice((opened.site.origin + UNDER).length));
+    await sent.getByRole('rowheader', { name: 'lost.json, transformers 5' }).waitFor();
+    await sent.close();
+    for (const [hash, words] of [
+      ['#files=%%%', /cut or broken/],
+      [`#files=${deflateRawSync('{}').toString('base64url')}`, /The link has no list of files/],
+      [`#files=${deflateRawSync('[{"file":"a.json","json":{"model_type":3}}]').toString('base64url')}`, /a\.json/],
+    ] as const) {
+      const { page: broken } = await opened.visit(`explore/${hash}`);
+      await broken.getByRole('alert').filter({ hasText: words }).waitFor();
+      await broken.close();
+    }
     assert.deepEqual(await violations(page), []);
     await panel.getByRole('button', { name: 'Leave it out' }).click();
     await panel.getByRole('rowheader', { name: 'transformers 5', exact: true }).waitFor();

@@ -7,6 +7,7 @@ import { useAddress, useAddressNumber, useAddressStep } from '../shared/address.
 import { Code } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import type { Found } from '../shared/hub.js';
+import { textFromHash, textToHash } from '../shared/link.js';
 import { ModelField } from '../shared/model-field.js';
 import { Tabs } from '../shared/tabs.js';
 import { type Helper, helper } from '../shared/worker.js';
@@ -168,12 +169,40 @@ function Model(props: {
   );
 }
 
-function Explore() {
+/** A config.json that was dropped: it goes into the link, as nobody else has it. */
+interface Dropped {
+  readonly file: string;
+  readonly json: unknown;
+}
+
+/** Reads the files of a link, which a stranger may have made. */
+function readLinked(text: string): Source[] {
+  const list: unknown = JSON.parse(text);
+  if (!Array.isArray(list)) throw new Error('The link has no list of files. Ask for it again.');
+  return list.map((one: Dropped | null) => {
+    const bytes = JSON.stringify(one?.json ?? null).length;
+    const found = dropped({ kind: 'json', file: String(one?.file), json: one?.json, bytes, bytesRead: bytes });
+    found.read(undefined);
+    return found;
+  });
+}
+
+/** @param given - the files that the address holds, if it can be read */
+function Explore({ given, failed }: { readonly given: readonly Source[]; readonly failed: unknown }) {
   const [id, setId] = useAddress('model', FIRST);
   const [tokens, setTokens] = useAddressNumber('tokens', 0, { min: 0, max: 2 ** 31 });
-  const [linked] = useState(published(id) ? undefined : id);
-  const [files, setFiles] = useState<readonly Source[]>([]);
-  const [error, setError] = useState<unknown>();
+  const [linked] = useState(published(id) || given.some((one) => one.id === id) ? undefined : id);
+  const [files, setFiles] = useState<readonly Source[]>(given);
+  const [error, setError] = useState<unknown>(failed);
+  useEffect(() => {
+    const own = files.flatMap(({ opened }): Dropped[] =>
+      opened?.kind === 'json' && opened.host === undefined ? [{ file: opened.file, json: opened.json }] : [],
+    );
+    if (own.length === 0) return;
+    void textToHash('files', JSON.stringify(own)).then((hash = '') =>
+      history.replaceState(null, '', location.pathname + location.search + hash),
+    );
+  }, [files]);
   const [busy, setBusy] = useState(false);
   const worker = useRef<Helper<Ropes> | undefined>(undefined);
   useEffect(() => () => worker.current?.end(), []);
@@ -261,4 +290,10 @@ function Explore() {
   );
 }
 
-render(<Explore />, document.querySelector('#main')!);
+const [given, failed] = await textFromHash('files', 'files')
+  .then((text) => (text === undefined ? [] : readLinked(text)))
+  .then(
+    (sources) => [sources, undefined] as const,
+    (error: unknown) => [[], error] as const,
+  );
+render(<Explore given={given} failed={failed} />, document.querySelector('#main')!);

@@ -7,11 +7,11 @@ import { useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { CopyButton } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
+import { textFromHash, textToHash } from '../shared/link.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import { Editor } from './editor.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
-import { textFromHash, textToHash } from './link.js';
 import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
 import { inTime, MOST_SECONDS, runInSandbox } from './sandbox.js';
 
@@ -194,7 +194,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   useEffect(() => {
     const timer = setTimeout(() => {
       const own = text !== startingText(id, language);
-      textToHash(text).then((hash) => {
+      textToHash('code', text).then((hash) => {
         history.replaceState(null, '', `${location.pathname}${location.search}${own ? (hash ?? '') : ''}`);
         setLink(hash === undefined ? undefined : location.href);
       }, setError);
@@ -288,7 +288,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
 }
 
 addEventListener('hashchange', () => location.reload()); // another link was put into this tab
-const [linked, failed] = await textFromHash(location.hash).then(
+const [linked, failed] = await textFromHash('code', 'kernel').then(
   (text) => [text, undefined] as const,
   (error: unknown) => [undefined, error] as const,
 );

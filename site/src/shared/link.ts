@@ -1,35 +1,41 @@
-/** Keeps a kernel's text in the part of an address after #, compressed. A stranger may have made the address. @module */
+/** Keeps a text in the part of an address after #, compressed. A stranger may have made the address. @module */
 
 /** The longest text, and the longest address: mail and chat programs cut longer ones. */
 const [MOST_TEXT, MOST_LINK] = [32_768, 8_192];
-const PREFIX = '#code=';
 
 const piped = (bytes: BlobPart, through: ReadableWritablePair<Uint8Array, BufferSource>): ReadableStream<Uint8Array> =>
   new Blob([bytes]).stream().pipeThrough(through as never);
 
-/** Returns the part after #, with it, or undefined if the text is too long for a link. */
-export async function textToHash(text: string): Promise<string | undefined> {
+/**
+ * Returns the part after #, with it, or undefined if the text is too long for a link.
+ *
+ * @param name - the word before the text: `code`
+ */
+export async function textToHash(name: string, text: string): Promise<string | undefined> {
   if (new TextEncoder().encode(text).length > MOST_TEXT) return undefined;
   const packed = await new Response(piped(text, new CompressionStream('deflate-raw') as never)).arrayBuffer();
   const base64 = btoa(String.fromCharCode(...new Uint8Array(packed)));
-  const hash = PREFIX + base64.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+  const hash = `#${name}=${base64.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')}`;
   return hash.length > MOST_LINK ? undefined : hash;
 }
 
 /**
- * Reads the text of a link. At most {@link MOST_TEXT} bytes are unpacked, whatever the link says.
+ * Reads the text of the page's address. At most {@link MOST_TEXT} bytes are unpacked, whatever the address says.
  *
- * @returns undefined if the address has no kernel
+ * @param what - the text in words, for errors: `kernel`
+ * @returns undefined if the address has none
  * @throws {Error} whose words say that the link is too long or broken
  */
-export async function textFromHash(hash: string): Promise<string | undefined> {
-  if (!hash.startsWith(PREFIX)) return undefined;
+export async function textFromHash(name: string, what: string): Promise<string | undefined> {
+  const { hash } = location;
+  const prefix = `#${name}=`;
+  if (!hash.startsWith(prefix)) return undefined;
   if (hash.length > MOST_LINK)
-    throw new Error(`The link is longer than ${MOST_LINK} characters, so its kernel is not read.`);
+    throw new Error(`The link is longer than ${MOST_LINK} characters, so its ${what} is not read.`);
   const text: Uint8Array[] = [];
   let size = 0;
   try {
-    const packed = atob(hash.slice(PREFIX.length).replaceAll('-', '+').replaceAll('_', '/'));
+    const packed = atob(hash.slice(prefix.length).replaceAll('-', '+').replaceAll('_', '/'));
     const bytes = Uint8Array.from(packed, (one) => one.charCodeAt(0));
     const reader = piped(bytes, new DecompressionStream('deflate-raw') as never).getReader();
     for (let part = await reader.read(); !part.done && size <= MOST_TEXT; part = await reader.read()) {
@@ -40,7 +46,7 @@ export async function textFromHash(hash: string): Promise<string | undefined> {
       return new TextDecoder('utf-8', { fatal: true }).decode(await new Blob(text as never).arrayBuffer());
     await reader.cancel();
   } catch {
-    throw new Error('The kernel in the link cannot be read: the link is cut or broken. Ask for it again.');
+    throw new Error(`The ${what} in the link cannot be read: the link is cut or broken. Ask for it again.`);
   }
-  throw new Error(`The kernel in the link is longer than ${MOST_TEXT} bytes, so it is not read.`);
+  throw new Error(`The ${what} in the link is longer than ${MOST_TEXT} bytes, so it is not read.`);
 }
