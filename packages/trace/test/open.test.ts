@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
+import { writeNpyHeader } from '@ropewalk/formats/internal';
 import { openDump } from '@ropewalk/trace/internal/node';
 import { tensorFrom } from 'ropewalk';
 import { readFileName } from '../src/read/file-names.js';
@@ -25,6 +28,24 @@ test('opens a folder of safetensors and npz, and nothing that a link leads to', 
   );
   for (const tensor of dump.tensors)
     assert.deepEqual([...((await tensor.read()).read() as Float32Array)], [1, 2, 3, 4]);
+});
+
+test('a folder of .npy files is not held in memory: 256 MiB are kept of 640', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'dump-'));
+  const head = writeNpyHeader({ dtype: 'f32', shape: [2 ** 24] });
+  for (let n = 0; n < 10; n++) {
+    const path = join(folder, `layers.${n}.q.npy`);
+    writeFileSync(path, head);
+    truncateSync(path, head.length + 4 * 2 ** 24); // zeros, which take no room on the disk
+  }
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc') as () => void;
+  const dump = await openDump(folder);
+  for (const tensor of dump.tensors) assert.deepEqual((await tensor.read()).shape, [2 ** 24]);
+  gc();
+  assert.ok(process.memoryUsage().arrayBuffers < 400 * 2 ** 20, `${process.memoryUsage().arrayBuffers}`);
+  assert.equal(dump.tensors.length, 10);
+  rmSync(folder, { recursive: true });
 });
 
 test('refuses a folder without tensors, and a file that is cut', async () => {

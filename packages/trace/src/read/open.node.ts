@@ -124,18 +124,26 @@ async function tensorsIn(path: string, named: NamedFile, notes: string[], last: 
   const { step, rank, rest } = named;
   const place = { ...(step === undefined ? {} : { step }), ...(rank === undefined ? {} : { rank }) };
   if (/\.safetensors$/i.test(path)) return (await safetensorsIn(path)).map((tensor) => ({ ...tensor, ...place }));
-  const file = last.at(path);
-  const isOne = file.names.length === 1;
-  return file.names.flatMap((key) => {
+  const entries = entriesOf(last.at(path));
+  return entries.flatMap(({ key, error, ...sizes }) => {
     const inFile = key === 'value' && named.name !== undefined ? '' : key;
     const name = named.name === undefined ? inFile || rest : [named.name, ...(inFile ? [inFile] : [])].join('.');
+    if (!error) return [{ name, ...sizes, ...place, read: async () => last.at(path).read(key) }];
+    if (entries.length === 1) throw error;
+    notes.push(`${name} cannot be read: ${error.message}`);
+    return [];
+  });
+}
+
+/** Lists what a file has, apart from the tensors that are read later: what holds one would hold the whole file. */
+function entriesOf(file: DumpFile) {
+  return file.names.map((key) => {
     try {
       const { shape, dtype } = file.read(key);
-      return [{ name, shape, dtype, ...place, read: async () => last.at(path).read(key) }];
+      return { key, shape, dtype: dtype as string };
     } catch (error) {
-      if (!(error instanceof RopewalkError) || isOne) throw error;
-      notes.push(`${name} cannot be read: ${error.message}`);
-      return [];
+      if (!(error instanceof RopewalkError)) throw error;
+      return { key, shape: [], dtype: '', error };
     }
   });
 }
