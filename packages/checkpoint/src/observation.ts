@@ -1,6 +1,6 @@
 /** The inputs of a diagnosis as users give them: a kernel's arrays, and the RoPE that it should have computed. @module */
 import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
-import type { FloatDtype, RopeLayout, Tensor } from 'ropewalk';
+import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 
 /** The arrays of a kernel's run, and what they do not say themselves. */
@@ -53,10 +53,26 @@ export function observationOf(
       'SHAPE',
       nameOf('x'),
       `its heads have ${given} dimensions, those of ${nameOf('expected')} have ${meant}. ` +
-        'Give the model that the kernel ran, or dump whole heads in the last dimension.',
+        (heads === undefined && x.shape.length < 4 && given! % meant === 0
+          ? `If the last dimension is ${given! / meant} heads side by side, give ${nameOf('heads')} ${given! / meant}.`
+          : 'Give the model that the kernel ran, or dump whole heads in the last dimension.'),
     );
   const norm = normWeight && { weight: normWeight as Tensor<FloatDtype>, eps: normEps };
   return { x, y, positions, layout, norm };
+}
+
+/**
+ * The tokens in use that positions show, where they choose the frequencies: a text is longer than its last position.
+ *
+ * @returns undefined where the frequencies are those of short texts
+ */
+export function contextSeen({ scaling }: RopeSpec, positions: KernelRun['positions']): number | undefined {
+  if (scaling?.kind !== 'longrope' && scaling?.kind !== 'dynamicNtk') return undefined;
+  const last = [...('readNumbers' in positions ? (positions.readNumbers() as Float64Array) : positions)].reduce(
+    (most, one) => Math.max(most, one),
+    0,
+  );
+  return last >= scaling.originalContext ? last + 1 : undefined;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
-import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
+import type { RopeSource } from '@ropewalk/checkpoint';
+import { contextSeen, expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
 import { type CacheDiff, cacheDiff, RANK_LAYOUTS } from '@ropewalk/diagnose/internal';
 import { DTYPES, type RopeSpec, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
@@ -24,6 +25,9 @@ export interface Task {
   readonly expected?: Expected;
   /** The source of the expectation, in words. */
   readonly from?: string;
+  /** The file of the expectation, and the layer in it. */
+  readonly source?: RopeSource | undefined;
+  readonly layer?: number | undefined;
   /** The faults of the runtime's positions; undefined where they were not held against a layout. */
   readonly faults?: readonly string[];
   /** Compares y, in the layout that was found, with the same keys later in the cache. */
@@ -71,7 +75,7 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
     dtype,
   };
   if (positionsDtype !== undefined) checkPositions(run.positions, positions!);
-  const expectation = await readExpected(flags, options);
+  const expectation = await readExpected(flags, options, run.positions);
   const nameOf = (field: keyof typeof run | 'expected') => flagOf(field === 'expected' ? 'expect' : field);
   // A kernel may rotate padding by any position, or not at all.
   const own = positions === undefined ? { ...run, ...withoutPadding(run, laid!) } : run;
@@ -181,11 +185,18 @@ function checkPositions(positions: Tensor, file: string): void {
 async function readExpected(
   flags: Flags<DiagnoseOptions>,
   { expect }: DiagnoseOptions,
-): Promise<{ expected: Expected; from: string } | undefined> {
+  positions: Tensor,
+): Promise<(Pick<Task, 'source' | 'layer'> & { expected: Expected; from: string }) | undefined> {
   if (expect === undefined) {
     flags.refuseAny(['layer', 'context', 'direction'], 'it needs --expect.');
     return undefined;
   }
-  const rope = await readRope(expect, flags.integer('context', 1), flags.integer('layer'));
-  return expectationOf(rope, flags.word('direction', ['forward', 'backward']));
+  const [context, layer] = [flags.integer('context', 1), flags.integer('layer')];
+  let rope = await readRope(expect, context, layer);
+  const seen = context === undefined && rope.source?.kind === 'model' ? contextSeen(rope.spec, positions) : undefined;
+  if (seen !== undefined) {
+    const { from } = rope;
+    rope = { ...(await readRope(expect, seen, layer)), from: `${from}, ${seen} tokens in use` };
+  }
+  return { ...expectationOf(rope, flags.word('direction', ['forward', 'backward'])), source: rope.source, layer };
 }

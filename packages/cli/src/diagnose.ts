@@ -18,15 +18,8 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const { all = false } = options;
   if (options.demo)
     new Flags(options).refuseAny(['x', 'y', 'positions', 'expect'], '--demo has its own input. Leave one of them out.');
-  const {
-    observation,
-    expected,
-    from,
-    faults,
-    later: laterIn,
-    ranks,
-    otherwise,
-  }: Task = options.demo ? demoObservation() : await (await import('./diagnose-input.js')).readTask(options);
+  const task: Task = options.demo ? demoObservation() : await (await import('./diagnose-input.js')).readTask(options);
+  const { observation, expected, from, faults, later: laterIn, ranks, otherwise } = task;
   const bar = openPercentBar('of the hypotheses', options.json);
   let result: Diagnosis;
   try {
@@ -38,6 +31,8 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   // When another layout gives a known bug, it is open whether the kernel is right.
   const isFine = isRight(result);
   const meant = isFine ? undefined : layoutThatIsRight(otherwise, expected);
+  const other =
+    isFine || options.demo ? undefined : await (await import('./diagnose-hints.js')).optionsThatAreRight(options, task);
   const wrong = isFine || meant ? [] : wrongRanks(ranks, expected);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
@@ -48,11 +43,13 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
       ...(diagnosisToJson(result, from) as object),
       ...(faults && { positionFaults: faults }),
       ...(later && { later: { right: later.isRight, ...later.layers[0] } }),
+      ...(other && { rightWith: other }),
       ...(ranks && { wrongRanks: wrong, ...(meant && { rightLayout: meant }) }),
     }),
     lines: () => [
       ...positionLines(faults, isFine),
       ...(meant ? layoutLines(options.rankLayout!, meant) : []),
+      ...(other ? [`OTHER OPTIONS: y is right with ${other}. The report below is on the options as given.`, ''] : []),
       ...describeDiagnosis(result, from, { all }),
       ...(all ? plot(result) : []),
       ...(later ? ['', 'Later in the cache (--then; A is --y)', ...later.lines.map((line) => `  ${line}`)] : []),

@@ -350,3 +350,98 @@ describe('diagnose', () => {
     });
   }
 });
+
+describe('options that were left out', () => {
+  const config = {
+    model_type: 'gemma3_text',
+    hidden_size: 192,
+    num_attention_heads: 3,
+    num_hidden_layers: 4,
+    head_dim: HEAD_DIM,
+    max_position_embeddings: 262144,
+    rope_theta: 10000,
+    rope_local_base_freq: 500,
+    layer_types: ['sliding_attention', 'sliding_attention', 'sliding_attention', 'full_attention'],
+    sliding_window: 512,
+  };
+  const write = (name: string, json: object): string => {
+    writeFileSync(join(folder, name), JSON.stringify(json));
+    return join(folder, name);
+  };
+  const given = { x: files.x, y: files.right, positions: files.positions };
+  const says = async (options: Parameters<typeof diagnose>[0]): Promise<string> => (await run(options)).stdout;
+
+  test('another kind of layer', async () => {
+    const expect = write('gemma.json', config);
+    assert.match(await says({ ...given, expect }), /^OTHER OPTIONS: y is right with --layer 3\. /);
+    assert.equal((await run({ ...given, expect, layer: '3' })).status, 0);
+    assert.doesNotMatch(await says({ ...given, y: files.wrong, expect }), /OTHER OPTIONS/);
+    const { rightWith } = JSON.parse(await says({ ...given, expect, json: true }));
+    assert.equal(rightWith, '--layer 3');
+  });
+
+  test('tokens in use: positions show that the text is long', async () => {
+    const factors = (factor: number) => Array.from({ length: HEAD_DIM / 2 }, () => factor);
+    const rope_scaling = { type: 'longrope', long_factor: factors(1), short_factor: factors(2) };
+    const long = { ...config, model_type: 'phi3', original_max_position_embeddings: 4096, rope_scaling };
+    // Its magnitude is that of a context of 64 times 4096.
+    const gain = Math.sqrt(1 + Math.log(64) / Math.log(4096));
+    const y = save(
+      'long.npy',
+      hostTensor('f32', SHAPE, (n) => gain * kernel(floats(x), false)[n]!),
+    );
+    const expect = write('phi.json', long);
+    const { status, stdout } = await run({ ...given, y, expect });
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /^AS EXPECTED \(.*phi\.json, layer 0, 131072 tokens in use\)/);
+    const short = await says({ ...given, y, expect, context: '4096' });
+    assert.match(short, /^OTHER OPTIONS: y is right with --context 262144\. /);
+  });
+
+  test('a norm before the rotation: its weight is fitted, and told', async () => {
+    const values = floats(x);
+    const weight = Float64Array.from({ length: HEAD_DIM }, (_, i) => 0.5 + i / HEAD_DIM);
+    const normed = values.map((value, n) => {
+      const from = n - (n % HEAD_DIM);
+      const row = values.subarray(from, from + HEAD_DIM);
+      return (value * weight[n % HEAD_DIM]!) / Math.sqrt(row.reduce((sum, v) => sum + v * v, 0) / HEAD_DIM + 1e-5);
+    });
+    const rotated = kernel(normed, false);
+    for (const dtype of ['f32', 'bf16'] as const) {
+      const y = save(
+        `norm-${dtype}.npy`,
+        hostTensor(dtype, SHAPE, (n) => rotated[n]!),
+      );
+      const more = dtype === 'bf16' ? { dtype } : {};
+      const stdout = await says({ ...given, y, expect: LABEL, ...more });
+      assert.match(
+        stdout,
+        /^OTHER OPTIONS: y is right with --norm-weight FILE --norm-eps 0?\.?[0-9e-]+: each head is divided by its RMS first, and has a weight from 0\.5 to 1\.48/,
+      );
+    }
+  });
+
+  test('the other 16-bit dtype, and how many heads lie side by side', async () => {
+    const bits = (name: string, tensor: Tensor): string => {
+      const half = hostTensor('f16', tensor.shape, (n) => floats(tensor)[n]!);
+      const raw = new Uint16Array((half.read() as Uint16Array).slice().buffer);
+      writeFileSync(join(folder, name), writeNpy(raw, { dtype: 'u16', shape: tensor.shape }));
+      return join(folder, name);
+    };
+    const half = { x: bits('x-bits.npy', x), positions: files.positions, expect: LABEL, dtype: 'bf16' };
+    const exact = hostTensor('f16', SHAPE, (n) => floats(x)[n]!);
+    const y = kernel(floats(exact), false);
+    const stdout = await says({
+      ...half,
+      y: bits(
+        'y-bits.npy',
+        hostTensor('f32', SHAPE, (n) => y[n]!),
+      ),
+    });
+    assert.match(stdout, /^OTHER OPTIONS: y is right with --dtype f16\. /);
+    await assert.rejects(
+      run({ ...given, x: files.flat, y: files.flat, expect: LABEL }),
+      /its heads have 192 dimensions, those of --expect have 64\. If the last dimension is 3 heads side by side, give --heads 3\./,
+    );
+  });
+});

@@ -11,6 +11,7 @@ export { mutantRunner, readMutants, ropeRunner, runMutant } from './kernel/mutan
 export { changed, RopeSteps, runSteps } from './kernel/steps.js';
 export { rightOf } from './kernel/trial.js';
 export { BugSearch, type Judged } from './match/bug-search.js';
+export { hiddenNorm, isAsExpected } from './match/hidden-norm.js';
 export { whyNever } from './mutants/operators.js';
 export { RANK_LAYOUTS, type RankLayout } from './positions/laid-out.js';
 export { axesOf, callOf } from './read/expected.js';

@@ -1,7 +1,7 @@
 /** Reads dumps, diagnoses them, and keeps the heads for the pictures. The page only shows the results. @module */
 
 import { layerOf, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
-import { expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
+import { contextSeen, expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
 import {
   CAUSES,
   type Diagnosis,
@@ -227,7 +227,7 @@ async function taskOf(asked: Asked): Promise<Task> {
     heads: wholeOf(form.heads, 'heads', 1),
     dtype: (form.dtype || undefined) as FloatDtype | undefined,
   };
-  const expectation = await expectedOf(meant, files);
+  const expectation = await expectedOf(meant, files, run.positions);
   const nameOf = (field: string): string => ({ normEps: 'norm eps', expected: 'the model' })[field] ?? field;
   return { observation: observationOf(run, expectation.expected, nameOf), ...expectation };
 }
@@ -235,6 +235,7 @@ async function taskOf(asked: Asked): Promise<Task> {
 async function expectedOf(
   { kind, model, text, remote, layer, context, direction }: Meant,
   files: readonly File[],
+  positions: Parameters<typeof contextSeen>[1],
 ): Promise<Pick<Task, 'expected' | 'from'>> {
   const way = direction === 'backward' || direction === 'forward' ? direction : undefined;
   if (kind === 'nothing') return { expected: undefined, from: undefined };
@@ -259,18 +260,26 @@ async function expectedOf(
   const bytes = new Map(
     await Promise.all(tables.map(async (file) => [file.name, new Uint8Array(await file.arrayBuffer())] as const)),
   );
-  const source =
+  const header =
     isOwn || (remote.length > 0 && /\.gguf$/i.test(text.trim()))
-      ? ropeSourceFromGguf(await (isOwn ? readGguf(own) : fetchHeader(remote)), text.trim(), tokens)
+      ? await (isOwn ? readGguf(own) : fetchHeader(remote))
+      : undefined;
+  const sourceAt = (inUse: number | undefined) =>
+    header
+      ? ropeSourceFromGguf(header, text.trim(), inUse)
       : ropeSourceFromJson(parseJson(text, 'config'), 'the JSON', {
-          context: tokens,
+          context: inUse,
           readFile: (name) => {
             const found = bytes.get(name);
             if (!found) throw new RopewalkError('FORMAT', `${name}: the JSON names this table. Drop the file too.`);
             return found;
           },
         });
-  return expectationOf(layerOf(source, wholeOf(layer, 'layer', 0)), way);
+  const number = wholeOf(layer, 'layer', 0);
+  const given = layerOf(sourceAt(tokens), number);
+  const seen = tokens === undefined ? contextSeen(given.spec, positions) : undefined;
+  if (seen === undefined) return expectationOf(given, way);
+  return expectationOf({ ...layerOf(sourceAt(seen), number), from: `${given.from}, ${seen} tokens in use` }, way);
 }
 
 let shown: ReadHeads | undefined;
