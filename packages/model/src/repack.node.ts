@@ -338,6 +338,8 @@ export async function writeSafetensorsFolder(
     const json = JSON.parse(new TextDecoder().decode(files.find(({ name }) => name === 'config.json')!.bytes));
     const target = configFromJson(json, undefined, join(out, 'config.json'));
     const notes = small.notes.filter((note) => !note.includes('genai'));
+    if (config.layers(config.maxContext).some(({ rope }) => rope?.axes))
+      notes.push('The GGUF has no weights for images: transformers makes random ones, and texts are not affected.');
     const layout = layoutOf(target, storedNames(description, target));
     checkSame(config, target, out, []);
     const repack = planRepack(description, layout, repairingOf(config, target));

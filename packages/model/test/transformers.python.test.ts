@@ -3,7 +3,7 @@
  * steps with a cache, and at the positions of left padding.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -13,7 +13,7 @@ import { floats } from '../../../test/support/published.js';
 import { noPython, runPython } from '../../../test/support/python.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
 import { loadModelFolder } from '../src/node.js';
-import { writeGguf } from '../src/repack.node.js';
+import { writeGguf, writeSafetensorsFolder } from '../src/repack.node.js';
 
 /** Entries of families.py that are no model of transformers, or that no row computes. */
 const ELSEWHERE = ['bailing_moe_v2', 'phimoe'];
@@ -71,6 +71,8 @@ const GELU_TABLE = /^gemma/;
 const GELU_NEAR = 1e-2;
 /** The number that to-gguf writes. A converter that refuses all of them would pass the rest of the test. */
 const LEAST_WRITTEN = 58;
+/** And to-safetensors of them, without those that lose windows or images, gpt-oss and Apertus. */
+const LEAST_BACK = 48;
 
 let cpu: Ropewalk;
 for (const version of ['v5', 'v4'] as const) {
@@ -94,8 +96,9 @@ for (const version of ['v5', 'v4'] as const) {
     });
 
     if (version === 'v5')
-      test('llama.cpp runs what to-gguf writes: its logits, but where a note says that it has no window', async () => {
+      test('llama.cpp runs what to-gguf writes, and transformers what to-safetensors writes of it, but for windows', async () => {
         let written = 0;
+        const folders: string[] = [];
         for (const name of names.filter((one) => !one.includes('+'))) {
           const at = (file: string) => join(folder, name, file);
           const made = join(folder, `${name}.gguf`);
@@ -107,8 +110,19 @@ for (const version of ['v5', 'v4'] as const) {
           runPython('llama.py', ['logits', made, at('tokens.npy'), at('llama.npy')]);
           if (repacked.notes.some((note) => /has no windows/.test(note))) continue;
           near(floats(at('llama.npy')), floats(at('plain.npy')), name, GELU_TABLE.test(name) ? GELU_NEAR : NEAR);
+          const back = at('back');
+          const folderOf = await writeSafetensorsFolder(made, back, { vocabulary: false }).catch((error) => {
+            assert.equal(error.code, 'UNSUPPORTED', `${name}: ${error.message}`);
+          });
+          // transformers would make the whole tower of a published model.
+          if (!folderOf || folderOf.notes.some((note) => /no weights for images/.test(note))) continue;
+          copyFileSync(at('tokens.npy'), join(back, 'tokens.npy'));
+          folders.push(back);
         }
         assert.ok(written >= LEAST_WRITTEN, `${written} are written`);
+        assert.deepEqual(JSON.parse(runPython('load_folders.py', folders).trim().split('\n').at(-1)!), {});
+        for (const back of folders) near(floats(join(back, 'back.npy')), floats(join(back, '../plain.npy')), back);
+        assert.ok(folders.length >= LEAST_BACK, `${folders.length} are written back`);
       });
 
     for (const name of names) {
