@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_625,
   bench: 2_450,
   checkpoint: 1_865,
-  cli: 9_110,
+  cli: 9_120,
   devices: 2_070,
   diagnose: 11_535,
   dialects: 9_320,

@@ -72,7 +72,7 @@ export function contextSeen({ scaling }: RopeSpec, positions: KernelRun['positio
     (most, one) => Math.max(most, one),
     0,
   );
-  return last >= scaling.originalContext ? last + 1 : undefined;
+  return Number.isSafeInteger(last) && last >= scaling.originalContext ? last + 1 : undefined;
 }
 
 /**

@@ -2,24 +2,32 @@
 
 import { hiddenNorm, isAsExpected } from '@ropewalk/diagnose/internal';
 import { groupLayers } from '@ropewalk/dialects/internal/models';
-import { RopewalkError } from 'ropewalk';
+import { type RopeLayout, RopewalkError } from 'ropewalk';
 import { type DiagnoseOptions, readTask, type Task } from './diagnose-input.js';
 
-/** Finds options, in words, with which a kernel is right that is wrong with those that were given. */
-export async function optionsThatAreRight(options: DiagnoseOptions, task: Task): Promise<string | undefined> {
+/**
+ * Finds options, in words, with which a kernel is right that is wrong with those that were given.
+ *
+ * @param layout - the layout in which the dumps were read
+ */
+export async function optionsThatAreRight(
+  options: DiagnoseOptions,
+  task: Task,
+  layout: RopeLayout,
+): Promise<string | undefined> {
   const { observation, expected, ranks } = task;
   if (!expected || ranks) return undefined;
   for (const change of changesOf(options, task))
     try {
       const other = await readTask({ ...options, ...change });
-      if (isAsExpected(other.observation, other.expected!))
+      if (isAsExpected({ ...other.observation, layout }, other.expected!))
         return Object.entries(change)
           .map(([name, value]) => `--${name} ${value}`)
           .join(' ');
     } catch (error) {
       if (!(error instanceof RopewalkError)) throw error; // the dumps do not fit this option
     }
-  const norm = hiddenNorm(observation, expected);
+  const norm = hiddenNorm({ ...observation, layout }, expected);
   if (!norm) return undefined;
   const weights = norm.weight.readNumbers() as Float64Array;
   const [least, most] = [Math.min(...weights), Math.max(...weights)].map((value) => Number(value.toPrecision(3)));

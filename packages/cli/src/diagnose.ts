@@ -32,7 +32,9 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
   const isFine = isRight(result);
   const meant = isFine ? undefined : layoutThatIsRight(otherwise, expected);
   const other =
-    isFine || options.demo ? undefined : await (await import('./diagnose-hints.js')).optionsThatAreRight(options, task);
+    isFine || options.demo
+      ? undefined
+      : await (await import('./diagnose-hints.js')).optionsThatAreRight(options, task, result.layout.layout);
   const wrong = isFine || meant ? [] : wrongRanks(ranks, expected);
   const files =
     options.svg !== undefined || options.nextInput !== undefined

@@ -369,6 +369,7 @@ describe('options that were left out', () => {
     return join(folder, name);
   };
   const given = { x: files.x, y: files.right, positions: files.positions };
+  const swapped = (tensor: Tensor): Tensor => tensor.permute([1, 0, 2]).contiguous();
   const says = async (options: Parameters<typeof diagnose>[0]): Promise<string> => (await run(options)).stdout;
 
   test('another kind of layer', async () => {
@@ -376,6 +377,13 @@ describe('options that were left out', () => {
     assert.match(await says({ ...given, expect }), /^OTHER OPTIONS: y is right with --layer 3\. /);
     assert.equal((await run({ ...given, expect, layer: '3' })).status, 0);
     assert.doesNotMatch(await says({ ...given, y: files.wrong, expect }), /OTHER OPTIONS/);
+    // Heads before tokens, which the shapes tell alone.
+    const before = {
+      ...given,
+      x: save('x-bnsh.npy', swapped(x)),
+      y: save('y-bnsh.npy', swapped(output(false, 'f32'))),
+    };
+    assert.match(await says({ ...before, expect }), /^OTHER OPTIONS: y is right with --layer 3\. /);
     const { rightWith } = JSON.parse(await says({ ...given, expect, json: true }));
     assert.equal(rightWith, '--layer 3');
   });

@@ -18,7 +18,7 @@ const some = ({ rows }: Heads): readonly number[] => rows.filter((_, n) => n % M
 /** Whether the expected kernel gives y within noise. */
 export function isAsExpected(observation: Observation, expected: Expected): boolean {
   const meant = readExpected(expected);
-  const heads = readObservation({ ...observation, layout: observation.layout ?? 'bsnh' }, axesOf(meant));
+  const heads = readObservation(observation, axesOf(meant));
   const search = new BugSearch(meant, []);
   return [some(heads), heads.rows].every((rows) => {
     const { verdict } = search.judge({ ...heads, rows }, undefined, { pairs: false });
@@ -33,7 +33,7 @@ export function isAsExpected(observation: Observation, expected: Expected): bool
  */
 export function hiddenNorm(observation: Observation, expected: Expected): HeadNorm | undefined {
   const meant = readExpected(expected);
-  const heads = readObservation({ ...observation, layout: observation.layout ?? 'bsnh' }, axesOf(meant));
+  const heads = readObservation(observation, axesOf(meant));
   const { headDim, x, y, norm } = heads;
   const rows = some(heads);
   if (norm || rows.length < 2) return undefined;
