@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_865,
   cli: 9_120,
   devices: 2_070,
-  diagnose: 11_535,
+  diagnose: 11_545,
   dialects: 9_320,
   formats: 3_225,
   model: 13_560,

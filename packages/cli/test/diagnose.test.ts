@@ -429,6 +429,22 @@ describe('options that were left out', () => {
     }
   });
 
+  test('positions of another number of axes', async () => {
+    const three = save(
+      'three.npy',
+      hostTensor('f64', [3, POSITIONS.length], (n) => POSITIONS[n % POSITIONS.length]!),
+    );
+    await assert.rejects(
+      run({ ...given, positions: three, expect: LABEL }),
+      /has 1 position axis, and these positions have 3\. Give the config with the sections of its axes\./,
+    );
+    const mrope = { ...config, model_type: 'qwen2_vl', rope_scaling: { type: 'mrope', mrope_section: [8, 12, 12] } };
+    await assert.rejects(
+      run({ ...given, expect: write('mrope.json', mrope) }),
+      /has 3 position axes, and these positions have 1\. A token of text has its position on each axis\./,
+    );
+  });
+
   test('the other 16-bit dtype, and how many heads lie side by side', async () => {
     const bits = (name: string, tensor: Tensor): string => {
       const half = hostTensor('f16', tensor.shape, (n) => floats(tensor)[n]!);

@@ -194,10 +194,20 @@ function readPositions(given: Tensor | readonly number[], batch: number, seq: nu
   for (const [n, p] of values.entries())
     if (Math.abs(p) > 2 ** 31) refuse('RANGE', `${where}[${n}]`, 'an integer in [-2^31, 2^31]', p);
   if (axes !== undefined) checkInteger(axes, 'diagnose: numAxes', 1, 4);
-  const form = formsOfPositions(batch, seq, axes).find(({ shape }) => shape.join() === tensor.shape.join());
+  const formOf = (count: number | undefined) =>
+    formsOfPositions(batch, seq, count).find(({ shape }) => shape.join() === tensor.shape.join());
+  const form = formOf(axes);
   if (!form) {
     const forms = formsOfPositions(batch, seq, axes).map(({ shape }) => `[${shape.join(', ')}]`);
-    return refuse('SHAPE', where, `shape ${[...new Set(forms)].join(' or ')}`, [...tensor.shape]);
+    const has = formOf(undefined)?.numAxes;
+    const next =
+      has !== undefined && axes !== undefined
+        ? `The expected RoPE has ${axes} position ${axes === 1 ? 'axis' : 'axes'}, and these positions have ${has}. ` +
+          (axes > 1
+            ? 'A token of text has its position on each axis.'
+            : 'Give the config with the sections of its axes.')
+        : undefined;
+    return refuse('SHAPE', where, `shape ${[...new Set(forms)].join(' or ')}`, [...tensor.shape], next);
   }
   const { numAxes, ownPositions } = form;
   const positions = new Float64Array(numAxes * batch * seq);
