@@ -76,6 +76,33 @@ test('arrays get their roles by their names', () => {
 describe('Diagnose in Chromium', { skip: noBrowser }, () => {
   const opened = openedSite();
 
+  test('positions beyond the original context show which frequencies are meant', async () => {
+    const { page, wrong: bad } = await opened.visit('diagnose/');
+    const factors = (factor: number) => Array.from({ length: 32 }, () => factor);
+    const rope_scaling = { type: 'longrope', long_factor: factors(1), short_factor: factors(2), attention_factor: 1 };
+    const long = {
+      model_type: 'phi3',
+      max_position_embeddings: 262144,
+      original_max_position_embeddings: 64,
+      rope_scaling,
+    };
+    await choose(page, {
+      'x.npy': npy(x),
+      'y.npy': npy(right),
+      'positions.npy': npy(positions),
+      'config.json': JSON.stringify({ ...JSON.parse(CONFIG), ...long }),
+    });
+    await run(page);
+    await head(page).waitFor();
+    const report = new TextDecoder().decode(await saved(page, 'Save as text'));
+    assert.match(
+      report,
+      new RegExp(`^AS EXPECTED \\(the JSON, layer 0, ${Math.max(...POSITIONS) + 1} tokens in use\\)`),
+    );
+    assert.deepEqual(bad, []);
+    await page.context().close();
+  });
+
   test('three .npy and a config.json: the bug is named, with the report that the library gives', async () => {
     const { page, wrong: bad } = await opened.visit('diagnose/');
     await choose(page, {

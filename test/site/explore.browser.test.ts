@@ -210,7 +210,7 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     const file = { name: 'lost.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(lost)) };
     await panel.locator('input[type=file]').setInputFiles(file);
     const { readings, findings } = passportOf([
-      { name: 'config.json', json: config },
+      { name: `${LLAMA}/config.json`, json: config },
       { name: 'lost.json', json: lost },
     ]);
     await panel.getByText('file: lost.json is compared with the model.').waitFor();
@@ -237,6 +237,16 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     assert.deepEqual(await violations(page), []);
     await panel.getByRole('button', { name: 'Leave it out' }).click();
     await panel.getByRole('rowheader', { name: 'transformers 5', exact: true }).waitFor();
+    // Most configs are called config.json.
+    for (const theta of [20000, 30000]) {
+      const buffer = Buffer.from(JSON.stringify({ ...config, rope_theta: theta }));
+      await panel
+        .locator('input[type=file]')
+        .setInputFiles({ name: 'config.json', mimeType: 'application/json', buffer });
+      await panel.getByText(`base ${theta}`).first().waitFor();
+    }
+    await panel.getByText('file: config.json (2) is compared with the model.').waitFor();
+    await panel.getByText('file: config.json is compared with the model.').waitFor();
     assert.deepEqual(wrong, []);
     await page.close();
   });

@@ -1,5 +1,6 @@
 /** The inputs of a diagnosis as users give them: a kernel's arrays, and the RoPE that it should have computed. @module */
 import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
+import { shortContextOf } from '@ropewalk/dialects/internal/models';
 import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
 
@@ -66,13 +67,13 @@ export function observationOf(
  *
  * @returns undefined where the frequencies are those of short texts
  */
-export function contextSeen({ scaling }: RopeSpec, positions: KernelRun['positions']): number | undefined {
-  if (scaling?.kind !== 'longrope' && scaling?.kind !== 'dynamicNtk') return undefined;
-  const last = [...('readNumbers' in positions ? (positions.readNumbers() as Float64Array) : positions)].reduce(
-    (most, one) => Math.max(most, one),
-    0,
-  );
-  return Number.isSafeInteger(last) && last >= scaling.originalContext ? last + 1 : undefined;
+export function contextSeen(spec: RopeSpec, positions: KernelRun['positions']): number | undefined {
+  const short = shortContextOf(spec);
+  if (short === undefined) return undefined;
+  const values = 'readNumbers' in positions ? (positions.readNumbers() as Float64Array) : positions;
+  let last = 0;
+  for (const position of values) last = Math.max(last, position);
+  return Number.isSafeInteger(last) && last >= short ? last + 1 : undefined;
 }
 
 /**

@@ -18,7 +18,6 @@ import { isGraphFolder, onnxFileOf } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
 import { type FloatDtype, type RopeSpec, RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
-
 import { readGraph } from './inspect-graph.js';
 import { FLOATS, Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printResult } from './output.js';

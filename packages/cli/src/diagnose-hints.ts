@@ -1,9 +1,9 @@
 /** Options of `ropewalk diagnose` that a user may have left out: those with which y is what is expected. @module */
-
 import { hiddenNorm, isAsExpected } from '@ropewalk/diagnose/internal';
-import { groupLayers } from '@ropewalk/dialects/internal/models';
+import { groupLayers, longestOf } from '@ropewalk/dialects/internal/models';
 import { type RopeLayout, RopewalkError } from 'ropewalk';
 import { type DiagnoseOptions, readTask, type Task } from './diagnose-input.js';
+import { flagOf } from './options.js';
 
 /**
  * Finds options, in words, with which a kernel is right that is wrong with those that were given.
@@ -22,7 +22,7 @@ export async function optionsThatAreRight(
       const other = await readTask({ ...options, ...change });
       if (isAsExpected({ ...other.observation, layout }, other.expected!))
         return Object.entries(change)
-          .map(([name, value]) => `--${name} ${value}`)
+          .map(([name, value]) => `${flagOf(name)} ${value}`)
           .join(' ');
     } catch (error) {
       if (!(error instanceof RopewalkError)) throw error; // the dumps do not fit this option
@@ -35,15 +35,13 @@ export async function optionsThatAreRight(
 }
 
 /** The other kinds of layers of the model, the contexts that choose other frequencies, the other 16-bit dtype. */
-function changesOf({ dtype }: DiagnoseOptions, { expected, source, layer = 0 }: Task): Partial<DiagnoseOptions>[] {
+function changesOf({ dtype }: DiagnoseOptions, { source, layer = 0 }: Task): Partial<DiagnoseOptions>[] {
   const model = source?.kind === 'model' ? source.model : undefined;
-  const { scaling } = expected!.spec;
   const layers = groupLayers(model?.layers ?? []).filter((group) => group.rope && !group.layers.includes(layer));
-  const contexts =
-    scaling?.kind === 'longrope' || scaling?.kind === 'dynamicNtk' ? [scaling.originalContext, model?.maxContext] : [];
+  const { short, context } = (model && longestOf(model)) ?? {};
   return [
     ...layers.map((group) => ({ layer: String(group.layers[0]) })),
-    ...contexts.flatMap((context) => (context === undefined ? [] : [{ context: String(context) }])),
+    ...[short, context].flatMap((tokens) => (tokens === undefined ? [] : [{ context: String(tokens) }])),
     ...(dtype === 'bf16' ? [{ dtype: 'f16' }] : dtype === 'f16' ? [{ dtype: 'bf16' }] : []),
   ];
 }

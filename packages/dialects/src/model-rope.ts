@@ -44,6 +44,25 @@ export interface ModelRope {
   readonly notes: readonly string[];
 }
 
+/** The tokens up to which frequencies are those of short texts; undefined where they do not depend on the tokens in use. */
+export function shortContextOf({ scaling }: RopeSpec): number | undefined {
+  return scaling?.kind === 'longrope' || scaling?.kind === 'dynamicNtk' ? scaling.originalContext : undefined;
+}
+
+/**
+ * The tokens up to which a model's RoPE is that of short texts, and the longest text that its scaling is for; undefined
+ * where it does not depend on the tokens in use.
+ */
+export function longestOf({ maxContext, layers }: ModelRope) {
+  for (const { rope } of layers) {
+    const short = rope && shortContextOf(rope);
+    if (maxContext === undefined || short === undefined) continue;
+    const factor = rope!.scaling!.kind === 'dynamicNtk' ? rope!.scaling!.factor : 1;
+    return { short, context: Math.round(maxContext * factor) };
+  }
+  return undefined;
+}
+
 /** The facts that a caller may know beside the file. */
 export interface ModelRopeOptions {
   /** The tokens in use choose LongRoPE's factors and dynamic NTK's base. Default: the original context. */

@@ -10,5 +10,13 @@ export { describeGroup, describeLayers, describeScaling } from './describe-layer
 export type { GgufHeader } from './gguf.js';
 export * as gguf from './gguf.js';
 export * as huggingface from './huggingface.js';
-export { groupLayers, type LayerGroup, type LayerRope, type ModelRope, type ModelRopeOptions } from './model-rope.js';
+export {
+  groupLayers,
+  type LayerGroup,
+  type LayerRope,
+  longestOf,
+  type ModelRope,
+  type ModelRopeOptions,
+  shortContextOf,
+} from './model-rope.js';
 export { permutedRows, type WeightPairing } from './permuted-rows.js';

@@ -232,6 +232,14 @@ describe('two forms of one model', () => {
       /^error: Up to 131072 tokens it rotates alike; in a text of 524288 tokens it does not\. Layers 0-15: scaling none instead of dynamicNtk factor=4 [^.]*\. Write /,
     ],
     [
+      'a list that only long texts read has a wrong length: no long text is compared',
+      [
+        config({ ...PHI, rope_scaling: { ...(PHI.rope_scaling as Json), long_factor: [1, 2] } }),
+        config({ ...PHI, rope_scaling: undefined }, 'other.json'),
+      ],
+      /long_factor/,
+    ],
+    [
       'transformers#48960: HunYuan’s alpha',
       [config({ ...LLAMA, model_type: 'hunyuan_v1_dense', rope_scaling: { type: 'dynamic', alpha: 1000, factor: 1 } })],
       /^warning: it raises the base in texts of up to 131072 tokens; transformers ignores it in longer ones\./,

@@ -170,7 +170,7 @@ function Model(props: {
 }
 
 /** A config.json that was dropped: it goes into the link, as nobody else has it. */
-interface Dropped {
+interface LinkedFile {
   readonly file: string;
   readonly json: unknown;
 }
@@ -179,12 +179,21 @@ interface Dropped {
 function readLinked(text: string): Source[] {
   const list: unknown = JSON.parse(text);
   if (!Array.isArray(list)) throw new Error('The link has no list of files. Ask for it again.');
-  return list.map((one: Dropped | null) => {
+  return list.map((one: LinkedFile | null) => {
     const bytes = JSON.stringify(one?.json ?? null).length;
     const found = dropped({ kind: 'json', file: String(one?.file), json: one?.json, bytes, bytesRead: bytes });
     found.read(undefined);
     return found;
   });
+}
+
+/** Makes a source of a file, which gets a number where another config of its name is in the list: most have one name. */
+function named(opened: Opened, files: readonly Source[]): Source {
+  const isTaken = ({ id, config }: Source): boolean =>
+    files.some((one) => one.id === id && JSON.stringify(one.config) !== JSON.stringify(config));
+  let found = dropped(opened);
+  for (let n = 2; isTaken(found); n++) found = dropped({ ...opened, file: `${opened.file} (${n})` });
+  return found;
 }
 
 /** @param given - the files that the address holds, if it can be read */
@@ -195,7 +204,7 @@ function Explore({ given, failed }: { readonly given: readonly Source[]; readonl
   const [files, setFiles] = useState<readonly Source[]>(given);
   const [error, setError] = useState<unknown>(failed);
   useEffect(() => {
-    const own = files.flatMap(({ opened }): Dropped[] =>
+    const own = files.flatMap(({ opened }): LinkedFile[] =>
       opened?.kind === 'json' && opened.host === undefined ? [{ file: opened.file, json: opened.json }] : [],
     );
     if (own.length === 0) return;
@@ -227,7 +236,7 @@ function Explore({ given, failed }: { readonly given: readonly Source[]; readonl
       : given.kind === 'config'
         ? openedJson(given)
         : await call((ropes) => ropes.openRemote(given.asked, given.parts) as Promise<Opened>);
-    const found = dropped(opened);
+    const found = named(opened, files);
     found.read(undefined); // a file that describes no RoPE does not enter the list
     setFiles((now) => [found, ...now.filter((one) => one.id !== found.id)]);
     return found.id;

@@ -11,8 +11,8 @@ import type { Opened, ReadByAll } from './rope.worker.js';
 const BETWEEN = ' | ';
 
 /** The form that readers get of a source: its files, or the fields of a model of the list. */
-function formOf({ opened, config }: Source): Opened {
-  return opened ?? { kind: 'json', file: 'config.json', json: config, bytes: 0, bytesRead: 0 };
+function formOf({ id, opened, config }: Source): Opened {
+  return opened ?? { kind: 'json', file: `${id}/config.json`, json: config, bytes: 0, bytesRead: 0 };
 }
 
 /**

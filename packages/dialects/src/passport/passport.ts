@@ -10,9 +10,9 @@ import { compareModels, type ModelComparison } from '../convert/compare-models.j
 import { convertRope } from '../convert/convert.js';
 import { effectiveRope } from '../convert/effective.js';
 import { describeLayers } from '../describe-layers.js';
-import { groupLayers, type ModelRope, readModelRope } from '../model-rope.js';
+import { groupLayers, longestOf, type ModelRope, readModelRope } from '../model-rope.js';
 import { lintConfig, lintGguf, type PassportFinding, refused } from './lint.js';
-import { longestOf, type PassportForm, type PassportReading, readingsOf } from './readings.js';
+import { type PassportForm, type PassportReading, readingsOf } from './readings.js';
 import { served } from './serve.js';
 
 export type { PassportForm } from './readings.js';
@@ -90,8 +90,8 @@ export function passportOf(forms: readonly PassportForm[], given: PassportOption
   }
   // Another form, or a server's line, is not the maker's, so nothing is compared with it.
   const first = isRead ? readings[0] : undefined;
-  const compared = readings.map((one) => (first ? comparedWith(first, one) : { ...one, ...UNCOMPARED }));
-  if (first && context === undefined) compareLong(list, compared);
+  const short = readings.map((one) => (first ? comparedWith(first, one) : { ...one, ...UNCOMPARED }));
+  const compared = first && context === undefined ? short.map((one) => inLongTexts(list, first, one)) : short;
   if (first) for (const one of compared.slice(1)) findings.push(...findingOf(first, one));
   const order = ['error', 'warning', 'note'];
   findings.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
@@ -161,23 +161,28 @@ function comparedWith(first: PassportReading, one: PassportReading): ComparedRea
 }
 
 /**
- * Compares forms that agree in short texts in long ones too, where the scaling of one depends on the tokens in use. It
- * replaces those that part there.
+ * Compares a form that agrees with the first in short texts in long ones too, where the scaling of one depends on the
+ * tokens in use.
  */
-function compareLong(forms: readonly PassportForm[], compared: ComparedReading[]): void {
-  const [first] = compared;
-  for (const [n, one] of compared.entries()) {
-    if (!one.same || one.form === first!.form || isServed(one)) continue;
-    const longest = longestOf(first!.model!) ?? longestOf(one.model!);
-    if (!longest || longest.context <= longest.short) continue;
-    const [a, b] = [first!, one].map(({ form: name, reader }) => {
-      const form = forms.find((other) => other.name === name)!;
-      return readingsOf(form, longest.context).find((other) => other.reader === reader);
-    });
-    const long = a && b && comparedWith(a, b);
-    if (!long?.comparison || long.same) continue;
-    const why = `Up to ${longest.short} tokens it rotates alike; in a text of ${longest.context} tokens it does not.`;
-    compared[n] = { ...long, tokens: longest.context, why: [...one.why, why] };
+function inLongTexts(forms: readonly PassportForm[], first: PassportReading, one: ComparedReading): ComparedReading {
+  const longest = one.same ? (longestOf(first.model!) ?? longestOf(one.model!)) : undefined;
+  if (one.form === first.form || isServed(one) || !longest || longest.context <= longest.short) return one;
+  const [a, b] = [first, one].map(({ form: name, reader }) =>
+    readLong(forms.find((form) => form.name === name)!, longest.context).find((other) => other.reader === reader),
+  );
+  const long = a && b && comparedWith(a, b);
+  if (!long?.comparison || long.same) return one;
+  const why = `Up to ${longest.short} tokens it rotates alike; in a text of ${longest.context} tokens it does not.`;
+  return { ...long, tokens: longest.context, why: [...one.why, why] };
+}
+
+/** The readings of a form for a long text; none where only those for short texts are possible. */
+function readLong(form: PassportForm, context: number): readonly PassportReading[] {
+  try {
+    return readingsOf(form, context);
+  } catch (error) {
+    if (!(error instanceof RopewalkError)) throw error;
+    return [];
   }
 }
 

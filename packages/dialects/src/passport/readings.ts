@@ -9,7 +9,7 @@ import { Fields } from 'ropewalk/internal';
 import type { GgufHeader } from '../gguf.js';
 import { ropeFromGguf } from '../gguf.js';
 import { readingsOfConfig, ropeFromConfig } from '../huggingface-config.js';
-import type { LayerRope, ModelRope, ModelRopeOptions } from '../model-rope.js';
+import { type LayerRope, longestOf, type ModelRope, type ModelRopeOptions } from '../model-rope.js';
 
 /** One form of a model: its parsed config.json, the header of its GGUF, or what a reader of another form found in it. */
 export type PassportForm = { readonly name: string } & (
@@ -127,20 +127,6 @@ function asOldReader(json: unknown): Json | undefined {
 function layersOfVllm(five: ModelRope, json: unknown, options: ModelRopeOptions): readonly LayerRope[] | undefined {
   const longest = options.context === undefined ? longestOf(five) : undefined;
   return longest && read(() => ropeFromConfig(json, { ...options, context: longest.context }).layers);
-}
-
-/**
- * The tokens up to which a model's RoPE is that of short texts, and the longest text that its scaling is for; undefined
- * where its RoPE does not depend on the tokens in use.
- */
-export function longestOf({ maxContext, layers }: ModelRope) {
-  for (const { rope } of layers) {
-    const { scaling } = rope ?? {};
-    if (maxContext === undefined || (scaling?.kind !== 'longrope' && scaling?.kind !== 'dynamicNtk')) continue;
-    const context = scaling.kind === 'longrope' ? maxContext : Math.round(maxContext * scaling.factor);
-    return { short: scaling.originalContext, context };
-  }
-  return undefined;
 }
 
 /** The fields of a config's language model. */
