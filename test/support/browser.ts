@@ -80,8 +80,8 @@ export function openChromium(flags: readonly string[] = []): Promise<Browser> {
   return launch(executablePath!, flags);
 }
 
-async function launch(path: string, flags: readonly string[]): Promise<Browser> {
-  const browser = await chromium.launch({
+async function launch(path: string, flags: readonly string[], attempts = 3): Promise<Browser> {
+  const options = {
     executablePath: path,
     timeout: WAIT_MS,
     args: [
@@ -92,8 +92,15 @@ async function launch(path: string, flags: readonly string[]): Promise<Browser> 
       '--disable-sync',
       ...flags,
     ],
-  });
-  return browser.on('context', (context) => context.setDefaultTimeout(WAIT_MS));
+  };
+  try {
+    const browser = await chromium.launch(options);
+    return browser.on('context', (context) => context.setDefaultTimeout(WAIT_MS));
+  } catch (cause) {
+    // Chromium was once killed by SIGSEGV before it opened a page. No code of ours runs at that time.
+    if (attempts > 1 && /signal=SIG/.test(String(cause))) return launch(path, flags, attempts - 1);
+    throw cause;
+  }
 }
 
 const TYPES: Readonly<Record<string, string>> = {
