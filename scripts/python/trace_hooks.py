@@ -1,18 +1,21 @@
-"""Writes dumps of one model by the hooks of `ropewalk harness trace-…`, and as torch.save and SGLang's dumper do.
+"""Writes dumps of one model by the hooks of `ropewalk harness trace-…`, by torch.save and by SGLang's dumper.
 
-trace_hooks.py FOLDER MODEL: FOLDER has the hooks. Reads tokens from FOLDER/tokens.json.
+trace_hooks.py FOLDER MODEL DUMPER: FOLDER has the hooks, DUMPER is the path of SGLang's dumper.py. Reads tokens from FOLDER/tokens.json.
 """
 
+import importlib.util
 import json
 import os
 import sys
 import types
+from unittest.mock import MagicMock
 
 import numpy
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
 
-folder, path = sys.argv[1:]
+folder, path, dumper_path = sys.argv[1:]
 os.chdir(folder)
 sys.path.insert(0, ".")
 tokens = torch.tensor([json.load(open("tokens.json"))])
@@ -118,11 +121,28 @@ for step in range(2):
 
 x = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
 torch.save({"tokens": tokens, "layers": [{"q": x, "k": x.t()}]}, "saved.pt")
-os.makedirs("sglang")
-# As sglang's dumper names and saves: sgl-project/sglang@00d35548 python/sglang/srt/debug_utils/dumper.py
-for n, (name, value, tags) in enumerate(
-    [("input_ids", tokens[0], {}), ("q", x, {"layer_id": 0}), ("non_intrusive__model.layers.0.mlp.inputs.0", x, {})]
-):
-    full = {"step": 0, "rank": 1, "dump_index": n + 1, "name": name, "recompute_status": "disabled", **tags}
-    meta = {**full, "world_rank": 1, "world_size": 2, "sglang_parallel_info": {"tp_rank": 1}, "tokenizer_path": None}
-    torch.save({"value": value, "meta": meta}, "sglang/" + "___".join(f"{k}={v}" for k, v in full.items()) + ".pt")
+
+# SGLang's own dumper. What it imports of the server, which is not installed, has no part in a dump.
+for name in ("zmq", "sglang", *(f"sglang.srt{one}" for one in ("", ".managers", ".managers.io_struct", ".runtime_context", ".utils"))):
+    sys.modules[name] = MagicMock()
+spec = importlib.util.spec_from_file_location("sglang_dumper", dumper_path)
+sys.modules["sglang_dumper"] = sglang = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sglang)
+sglang.dumper.configure(enable=True, dir=".", exp_name="sglang", enable_output_console=False, non_intrusive_mode="all")
+rotate = modeling_llama.apply_rotary_pos_emb
+
+
+def rotate_and_dump(*args, **more):
+    made = rotate(*args, **more)
+    for name, value in zip(("q_after_rope", "k_after_rope"), made):
+        sglang.dumper.dump(name, value)  # the number of the layer is in its context
+    return made
+
+
+modeling_llama.apply_rotary_pos_emb = rotate_and_dump
+with torch.no_grad():
+    model = load()
+    sglang.dumper.register_non_intrusive_dumper(model)
+    cache = model(input_ids=tokens[:, :-2]).past_key_values
+    sglang.dumper.step()
+    model(input_ids=tokens[:, -2:], past_key_values=cache)

@@ -9,6 +9,8 @@ const python = (environment: 'v5' | 'v4'): string => join(ROOT, '.scratch/python
 /** Published models. Gemma's terms allow their use here, but the file is never committed. */
 export const SMOLLM2 = join(ROOT, '.scratch/models/SmolLM2-135M-Instruct.Q4_1.gguf');
 export const GEMMA3 = join(ROOT, '.scratch/models/gemma-3-270m-q4_k_m.gguf');
+/** A file of SGLang's package, which cannot be installed as a whole without a GPU. */
+export const SGLANG_DUMPER = join(ROOT, '.scratch/python/sglang_dumper.py');
 
 /**
  * The reason why tests with these peers do not run here, or false. They are "left out", which is no failure, because

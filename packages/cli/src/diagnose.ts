@@ -36,6 +36,7 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
       ? undefined
       : await (await import('./diagnose-hints.js')).optionsThatAreRight(options, task, result.layout.layout);
   const wrong = isFine || meant ? [] : wrongRanks(ranks, expected);
+  const shared = result.verdict === 'known bug' ? [] : bugsOfAll(wrong);
   const files =
     options.svg !== undefined || options.nextInput !== undefined
       ? (await import('./diagnose-files.js')).writeFiles(result, options)
@@ -46,11 +47,16 @@ export async function diagnose(options: DiagnoseOptions): Promise<number> {
       ...(faults && { positionFaults: faults }),
       ...(later && { later: { right: later.isRight, ...later.layers[0] } }),
       ...(other && { rightWith: other }),
-      ...(ranks && { wrongRanks: wrong, ...(meant && { rightLayout: meant }) }),
+      ...(ranks && {
+        wrongRanks: wrong.map(({ rank, says }) => ({ rank, says })),
+        ...(meant && { rightLayout: meant }),
+        ...(shared.length > 0 && { bugsOfRanks: shared }),
+      }),
     }),
     lines: () => [
       ...positionLines(faults, isFine),
       ...(meant ? layoutLines(options.rankLayout!, meant) : []),
+      ...(shared.length > 0 ? rankLines(shared, wrong) : []),
       ...(other ? [`OTHER OPTIONS: y is right with ${other}. The report below is on the options as given.`, ''] : []),
       ...describeDiagnosis(result, from, { all }),
       ...(all ? plot(result) : []),
@@ -66,13 +72,31 @@ function isRight({ verdict, layout }: Diagnosis): boolean {
   return layout.otherwise.length === 0 && ['as expected', 'less precise', 'rotation'].includes(verdict);
 }
 
-/** The ranks whose own run is not right, and the first line on each. */
-function wrongRanks(ranks: readonly Task[] = [], expected?: Expected): { rank: number; says: string }[] {
+interface WrongRank {
+  readonly rank: number;
+  /** The first line of its report. */
+  readonly says: string;
+  readonly bugs: readonly string[];
+}
+
+/** The ranks whose own run is not right. */
+function wrongRanks(ranks: readonly Task[] = [], expected?: Expected): WrongRank[] {
   return ranks.flatMap(({ observation }, rank) => {
     const found = diagnoseKernel(observation, expected);
-    return isRight(found) ? [] : [{ rank, says: reportOf(found, undefined, false).head }];
+    const bugs = found.verdict === 'known bug' ? found.named.map(({ id }) => id) : [];
+    return isRight(found) ? [] : [{ rank, says: reportOf(found, undefined, false).head, bugs }];
   });
 }
+
+/** The known bugs that give every one of at least two wrong ranks. */
+const bugsOfAll = (wrong: readonly WrongRank[]): string[] =>
+  wrong.length < 2 ? [] : wrong[0]!.bugs.filter((id) => wrong.every(({ bugs }) => bugs.includes(id)));
+
+const rankLines = (bugs: readonly string[], wrong: readonly WrongRank[]): string[] => [
+  `KNOWN BUG in each of ranks ${wrong.map(({ rank }) => rank).join(', ')}: ${bugs.join(' | ')}, at the rank's own positions.`,
+  '  The report below is on all ranks together.',
+  '',
+];
 
 /** The layout of ranks at whose positions every rank is right. The first rank may have the same tokens in all of them. */
 function layoutThatIsRight(otherwise: Task['otherwise'] = new Map(), expected?: Expected): string | undefined {

@@ -348,6 +348,7 @@ const BEYOND = {
   'attention-factor': 'needs yarn scaling, attention_factor',
   linear: 'needs linear scaling',
   'dynamic-ntk': 'needs dynamicNtk scaling',
+  'dynamic-ntk-short': 'needs dynamicNtk scaling',
   'longrope-short': 'needs longrope scaling',
   'longrope-long': 'needs longrope scaling',
   'gemma-4-proportional': 'needs proportional scaling',

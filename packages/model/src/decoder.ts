@@ -445,14 +445,20 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   const q = queries.slice(2, 0, headDim);
   const gate = family.outputGate && queries.slice(2, headDim, 2 * headDim);
   step.seen?.('q', q, layer);
-  // A norm of each head and the rotation are one pass; other norms come first, or last.
+  // A norm of each head and the rotation are one pass, unless somebody looks between; other norms come first, or last.
   const last = family.qkNormLast === true;
   const rotated = config.qkNorm && family.qkNorm === 'rotated';
-  const together = (family.qkNorm === 'head' || rotated) && rope !== undefined && !last;
+  const together = ((family.qkNorm === 'head' && !step.seen) || rotated) && rope !== undefined && !last;
   const ones = (d: number): Norm => ({ weight: onesOf(d), bias: undefined });
   const [qNorm, kNorm] = rotated ? [ones(headDim), ones(headDim)] : [w.qNorm, w.kNorm];
   const headNorm = (norm: Norm | undefined) => (together && norm ? { weight: norm.weight, eps: normEps } : undefined);
+  const normed = (name: string, heads: Tensor<'f32'>, gains: Norm | undefined): void => {
+    if (!gains) return;
+    normHeads(step, heads, gains);
+    step.seen?.(name, heads, layer);
+  };
   if (!w.k) {
+    if (!together) normed('q_norm', q, w.qNorm);
     runner.run(bindRopeParts(step.ropePlan(rope!), [{ x: q, out: q, norm: headNorm(qNorm) }]));
     return { q, keys, values };
   }
@@ -464,14 +470,13 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
     v = step.norm(v, ones(valueDim), valueRows.view([batch, numKvHeads, valueDim]));
   }
   step.seen?.('v', v, layer);
-  const normBoth = (): void => {
-    if (w.qNorm) normHeads(step, q, w.qNorm);
-    if (w.kNorm) normHeads(step, k, w.kNorm);
-  };
   if (last) {
     for (const x of rope ? [q, k] : []) runner.run(bindRopeParts(step.ropePlan(rope!), [{ x, out: x }]));
   }
-  if (!together) normBoth();
+  if (!together) {
+    normed('q_norm', q, w.qNorm);
+    normed('k_norm', k, w.kNorm);
+  }
   if (rope && !last) {
     const pair = [
       { x: q, out: q, norm: headNorm(qNorm) },

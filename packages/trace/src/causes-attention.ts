@@ -17,7 +17,7 @@ interface Way {
   readonly valueHead?: number;
   readonly window?: number;
   readonly chunk?: number;
-  readonly softcap?: number;
+  readonly softcap?: number | undefined;
   readonly causal: 'causal' | 'both ways' | 'without itself';
   /** Tokens at the start that nobody sees. */
   readonly skipped?: number;
@@ -112,10 +112,13 @@ function* waysBeside(base: Way, { first, a }: Scene, headDim: number, kvHeads: n
     yield { ...base, scale };
   for (const softcap of [50, 30, 20]) yield { ...base, softcap };
   for (const skipped of [1, 2, 4]) yield { ...base, skipped };
-  const { window: _w, chunk: _c, softcap: _s, ...open } = base;
-  if (base.window || base.chunk || base.softcap) {
-    yield open;
-    yield { ...open, causal: 'both ways' };
+  const { window: _w, chunk: _c, ...open } = base;
+  const { softcap, ...bare } = open;
+  if (base.window || base.chunk) yield open;
+  if (softcap) yield { ...base, softcap: undefined };
+  if (base.window || base.chunk || softcap) {
+    yield bare;
+    yield { ...bare, causal: 'both ways' };
   }
 }
 

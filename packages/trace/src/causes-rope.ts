@@ -1,13 +1,25 @@
 /** The cause of a wrong rotation: `diagnose` runs on the q or k of the layer, before and after RoPE. @module */
 import { type Diagnosis, diagnose, identify } from '@ropewalk/diagnose';
-import { bindRope, planRope, type RopeSpec, RopewalkError, type Tensor, tensorFrom, zeros } from 'ropewalk';
+import {
+  bindRope,
+  planRearrange,
+  planRope,
+  type RopeSpec,
+  RopewalkError,
+  type Tensor,
+  tensorFrom,
+  zeros,
+} from 'ropewalk';
 import { runReference } from 'ropewalk/reference';
 import { type Cause, leftBy, type Scene } from './cause.js';
+import { heldDtype } from './compare.js';
 import type { Rows } from './side.js';
 
 /** Tokens and heads that a diagnosis looks at: it runs about 200 known bugs on each. */
 const MOST_TOKENS = 96;
 const MOST_HEADS = 4;
+/** A bug that was found is tried on a whole tensor of at most so many values. */
+const MOST_VALUES = 2 ** 22;
 
 /** Looks for what the second side's rotation does beside the first side's, or beside the RoPE of the model's files. */
 export const ropeCauses = async (scene: Scene): Promise<Cause[]> => (await unlessRefused(() => causesOf(scene))) ?? [];
@@ -33,7 +45,7 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
   if (!headDim || scene.a.width % headDim !== 0) return [];
   const tokens = tokensOf(scene);
   const positions = tokens.map((t) => scene.positions[t] ?? t);
-  const heads = (rows: Rows): Tensor<'f32'> => headsOf(rows, tokens, headDim);
+  const heads = (rows: Rows): Tensor => held(headsOf(rows, tokens, headDim));
   const same = (rows: Rows | undefined): Rows | undefined =>
     rows?.data.length === scene.a.data.length ? rows : undefined;
   const before = { a: same(normed.a ?? given.a), b: same(normed.b ?? given.b) };
@@ -43,18 +55,20 @@ async function causesOf(scene: Scene): Promise<Cause[]> {
   if (!spec || spec.headDim !== headDim || spec.axes) return [];
   // Where the first side does not rotate as the record says, the second one may.
   const isRight = before.a && judged(heads(before.a), yA, positions, spec);
-  const x = before.b && (!before.a || isRight) ? heads(before.b) : unrotated(yA, positions, spec);
+  const input = !before.a || isRight ? before.b : undefined;
+  const x = input ? heads(input) : held(unrotated(headsOf(scene.a, tokens, headDim), positions, spec));
   const [count, all] = [Math.min(MOST_HEADS, scene.a.width / headDim), scene.a.width / headDim];
   const twice = leftBy(scene, rotatedBy(spec, scene.a, scene.positions)?.data);
   if (twice !== undefined)
     return [
       { id: 'rope: rotated-twice', says: "RoPE: B is A's result rotated once more: it is rotated twice.", left: twice },
     ];
+  const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
+  const isPart = count < all || tokens.length < scene.a.tokens;
   const looked =
-    count < all || tokens.length < scene.a.tokens
+    isPart && !isNamedInAll(diagnosis, scene, spec, input)
       ? ` Looked at: ${count} of ${all} heads, ${tokens.length} of ${scene.a.tokens} tokens.`
       : '';
-  const diagnosis = diagnose({ x, y: yB, positions, layout: 'bsnh' }, { spec });
   // A rotation that was measured has no base of its own to be named.
   const says = sentencesOf(diagnosis).map((words) =>
     scene.heads?.rope ? words : words.replace(/ instead of 1(?=[,;.])/, ''),
@@ -115,9 +129,30 @@ function headsOf({ data, width }: Rows, tokens: readonly number[], headDim: numb
   return tensorFrom(picked, { shape: [tokens.length, count, headDim] });
 }
 
+/** Gives values the dtype that they all fit, which says how they were rounded. */
+function held(wide: Tensor<'f32'>): Tensor {
+  const [data, [tokens, count, width]] = [wide.read() as Float32Array, wide.shape as [number, number, number]];
+  const dtype = heldDtype({ data, tokens, width: count * width, headDim: width }) ?? 'f32';
+  if (dtype === 'f32') return wide;
+  const narrow = zeros(dtype, wide.shape);
+  runReference(planRearrange(wide, narrow));
+  return narrow;
+}
+
 function judged(x: Tensor, y: Tensor, positions: readonly number[], spec: RopeSpec): boolean {
   const { verdict } = diagnose({ x, y, positions, layout: 'bsnh' }, { spec }, { mutants: [] });
   return verdict === 'as expected' || verdict === 'less precise';
+}
+
+/** Says whether the bug that a part showed gives all tokens and heads. */
+function isNamedInAll(part: Diagnosis, { a, b, positions }: Scene, spec: RopeSpec, before: Rows | undefined): boolean {
+  if (part.verdict !== 'known bug' || a.data.length > MOST_VALUES) return false;
+  const shape = [a.tokens, a.width / spec.headDim, spec.headDim];
+  const heads = ({ data }: Rows): Tensor<'f32'> => tensorFrom(data, { shape });
+  const x = held(before ? heads(before) : unrotated(heads(a), positions, spec));
+  const mutants = part.named.flatMap((one) => one.mutants);
+  const whole = diagnose({ x, y: held(heads(b)), positions, layout: 'bsnh' }, { spec }, { mutants });
+  return whole.verdict === 'known bug' && idOf(whole) === idOf(part) && !whole.rowSummary;
 }
 
 /** Identifies the first side's own rotation, where no record says it. */

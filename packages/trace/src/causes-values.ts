@@ -172,13 +172,15 @@ async function normCauses(scene: Scene, cause: Try): Promise<(Cause | undefined)
     compare(of64, { ...of64, data: few.gained(few.normed(firstRows(input).data, x)) }).worst;
   const epsB = own.left <= proof ? bestOf(apart, 1e-9, 1) : eps;
   const rotated = of === 'q' || of === 'k' ? (await rotatedAsA(scene, of, input))?.data : undefined;
-  const sums = of
-    ? []
-    : kind === 'mlp_norm'
-      ? await sumsOf(scene, 'attn', from)
-      : from > 0
-        ? await sumsOf(scene, 'mlp', from - 1)
-        : [];
+  // Where a factor belongs to the sum, sums without it say less.
+  const sums =
+    of || input !== given
+      ? []
+      : kind === 'mlp_norm'
+        ? await sumsOf(scene, 'attn', from)
+        : from > 0
+          ? await sumsOf(scene, 'mlp', from - 1)
+          : [];
   const causes = [
     cause('norm missing', 'B has the input of the norm here: the norm did not run.', input.data),
     cause('norm weight missing', "B is normed, but without the norm's weight.", bare),
@@ -317,14 +319,22 @@ async function sumsOf(
   if (stream?.data.length !== scene.a.data.length || branch?.data.length !== scene.a.data.length) return [];
   const name = block === 'attn' ? 'attention' : 'the MLP';
   const normed = (await scene.load(block === 'attn' ? 'attn_norm' : 'mlp_norm', layer)).a;
-  const sums = [
-    ['residual added', 'B holds the residual stream plus the output of the block here.', 1, 1],
-    ['residual missing', `The residual stream is not added: B has only the output of ${name}.`, 0, 1],
+  // Granite multiplies what a block adds.
+  const sum = (await scene.load(block === 'attn' ? 'mid' : 'out', layer)).a;
+  const added = sum?.data.length === branch.data.length && sum.data.map((x, n) => x - stream.data[n]!);
+  const [own] = added ? factorOf(branch.data, added, () => 0, 1) : [1];
+  const r = own && Math.abs(own - 1) > 1e-3 ? own : 1;
+  const times = `Beside the stream, the output of ${name} is ${number(1 / r)} times as large in B as in A.`;
+  const sums: readonly (readonly [id: string, says: string, ofStream: number, ofBranch: number])[] = [
+    r === 1
+      ? ['residual added', 'B holds the residual stream plus the output of the block here.', 1, 1]
+      : ['branch factor', times, 1, 1],
+    ['residual missing', `The residual stream is not added: B has only the output of ${name}.`, 0, r],
     ['branch missing', `B has the residual stream alone: the output of ${name} is missing.`, 1, 0],
-    ['residual doubled', 'The residual stream is added twice.', 2, 1],
-    ['branch doubled', `The output of ${name} is added twice.`, 1, 2],
-    ['branch negated', `The output of ${name} is subtracted.`, 1, -1],
-  ] as const;
+    ['residual doubled', 'The residual stream is added twice.', 2, r],
+    ['branch doubled', `The output of ${name} is added twice.`, 1, 2 * r],
+    ['branch negated', `The output of ${name} is subtracted.`, 1, -r],
+  ];
   const summed = (x: number, y: number, rows = stream): Float32Array =>
     made(scene.a, (at) => x * rows.data[at]! + y * branch.data[at]!);
   const all = sums.map(([id, says, x, y]): [string, string, Float32Array] => [id, says, summed(x, y)]);

@@ -1,4 +1,5 @@
 /** How far two tensors are apart, row by row, and how much of that rounding explains. @module */
+import type { Kind } from './names.js';
 import type { Rows } from './side.js';
 
 /** The differences of two matrices. Those of a row are relative to the first side's row. */
@@ -151,9 +152,11 @@ export class Ruler {
   /**
    * @param lastPosition - the largest position, from RoPE on; else 0
    * @param weights - embeddings, whose dtype is that of weights and says nothing of later steps
+   * @param kind - `act` is a product of two tensors, and has the noise of both
    */
-  bound(lastPosition: number, weights: readonly Rows[] = []): number {
-    return this.#boundOf(lastPosition, weights, ENLARGES, this.#steps);
+  bound(lastPosition: number, weights: readonly Rows[] = [], kind?: Kind): number {
+    const both = this.adopted && kind === 'act' ? 2 : 1;
+    return both * this.#boundOf(lastPosition, weights, ENLARGES, this.#steps);
   }
 
   /** The largest difference of a row that a cause may leave. */

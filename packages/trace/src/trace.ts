@@ -145,7 +145,7 @@ class Trace {
         continue;
       }
       const position = KINDS.indexOf(pair.kind) >= KINDS.indexOf('q_rope') ? this.#lastPosition : 0;
-      const bound = this.#ruler.bound(position, pair.kind === 'embedding' ? await this.#rows(pair) : []);
+      const bound = this.#ruler.bound(position, pair.kind === 'embedding' ? await this.#rows(pair) : [], pair.kind);
       const judged = await this.#judge(pair, { ...step, bound, state: 'same' });
       steps.push(judged);
       if (judged.state === 'diverges') divergence = await this.#explain(pair, judged);
@@ -284,9 +284,30 @@ class Trace {
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
       const agrees = after.worst <= Math.min(worst / 5, this.#ruler.near(this.#lastPosition));
-      return !isHidden && agrees && after.notFinite[1] === undefined;
+      if (!isHidden && agrees && after.notFinite[1] === undefined) return true;
+      break;
     }
-    return false;
+    return kind === 'embedding' && isScaled && (await this.#isScaledLater(pair, step.bound!));
+  }
+
+  /**
+   * Says whether a side scales the embedding behind the tensor that it recorded, where the first layer is wrong for another
+   * reason: each side's own sum out = s · embedding + r · (attention + MLP) tells its s.
+   */
+  async #isScaledLater(pair: Pair, bound: number): Promise<boolean> {
+    const { step } = pair.group;
+    const of = async (kind: Kind): Promise<readonly (Float32Array | undefined)[]> => {
+      const { a, b } = await this.#load(kind, 0, step);
+      return [a?.data, b?.data];
+    };
+    const [posts, ends] = [await of('attn_post'), await of('mlp_post')];
+    const [attn, mlp, out] = [await of('attn'), await of('mlp'), await of('out')];
+    const given = (await this.#rows(pair))!;
+    const scaled = given.map((rows, side) =>
+      scaledIn(rows, posts[side] ?? attn[side], ends[side] ?? mlp[side], out[side], bound),
+    );
+    const [a, b] = scaled;
+    return a !== undefined && b !== undefined && compare(a, b).worst <= bound;
   }
 
   async #tellConvention(pair: Pair, step: Step): Promise<void> {
@@ -606,6 +627,31 @@ class Trace {
     const some = `${this.#byValues.slice(0, 3).join(', ')}${this.#byValues.length > 3 ? ', …' : ''}`;
     return some === '' ? layouts : [`${this.#byValues.length} by values: ${some}`, ...layouts];
   }
+}
+
+/** Finds s and r of out = s · x + r · (attention + MLP), and returns s · x; undefined where no two numbers give the sum. */
+function scaledIn(
+  x: Rows,
+  attn: Float32Array | undefined,
+  mlp: Float32Array | undefined,
+  out: Float32Array | undefined,
+  bound: number,
+): Rows | undefined {
+  const { data } = x;
+  if (!attn || !mlp || !out || ![attn, mlp, out].every(({ length }) => length === data.length)) return undefined;
+  let [xx, xy, yy, xo, yo] = [0, 0, 0, 0, 0];
+  const y = (at: number): number => attn[at]! + mlp[at]!;
+  for (let at = 0; at < data.length; at++) {
+    xx += data[at]! ** 2;
+    xy += data[at]! * y(at);
+    yy += y(at) ** 2;
+    xo += data[at]! * out[at]!;
+    yo += y(at) * out[at]!;
+  }
+  const determinant = xx * yy - xy * xy;
+  const [s, r] = [(xo * yy - yo * xy) / determinant, (yo * xx - xo * xy) / determinant];
+  const sum = { ...x, data: data.map((value, at) => s * value + r * y(at)) };
+  return compare({ ...x, data: out }, sum).worst <= bound ? { ...x, data: data.map((value) => s * value) } : undefined;
 }
 
 /** The divergence of a tensor that has another shape in B: all of it differs. */

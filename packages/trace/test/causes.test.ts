@@ -75,14 +75,55 @@ test('more tokens and more logits than a call takes arguments', async () => {
 });
 
 test('a cause of RoPE says which heads and tokens it was found in', async () => {
-  const later = rotated((t) => t + 1).map((x, n) => (n % (heads * headDim) < 4 * headDim ? x : 0));
+  const all = rotated((t) => t + 1);
+  const later = all.map((x, n) => (n % (heads * headDim) < 4 * headDim ? x : 0));
   const of = (data: Float32Array): Dump =>
     dumpOf([
       ['layers.0.q', shape, q],
       ['layers.0.q_rope', shape, data],
     ]);
-  const { divergence } = await traceDumps(of(rotated((t) => t)), of(later));
-  assert.match(divergence!.causes[0]!.says, /Counts positions from 1.*Looked at: 4 of 8 heads, 24 of 24 tokens\./);
+  const says = async (y: Float32Array): Promise<string> =>
+    (await traceDumps(of(rotated((t) => t)), of(y))).divergence!.causes[0]!.says;
+  assert.match(await says(later), /Counts positions from 1.*Looked at: 4 of 8 heads, 24 of 24 tokens\./);
+  assert.match(await says(all), /Counts positions from 1[^:]*$/, 'a bug that gives all heads is said of all');
+});
+
+test('embeddings that a side scales later are no fault, though the first layer is wrong; a lost scale is one', async () => {
+  const [width, scale, r] = [32, 12, 0.22];
+  const [embedding, attn] = [noise(tokens * width), noise(tokens * width)];
+  const of = (recorded: number, added: number, block: Float32Array): Dump => {
+    const mlp = embedding.map((x, n) => Math.sin(added * x + r * block[n]!));
+    const values: [string, Float32Array][] = [
+      ['embedding', embedding.map((x) => recorded * x)],
+      ['layers.0.attn', block],
+      ['layers.0.mlp', mlp],
+      ['layers.0.out', embedding.map((x, n) => added * x + r * (block[n]! + mlp[n]!))],
+    ];
+    return dumpOf(values.map(([name, data]) => [name, [tokens, width], data]));
+  };
+  const first = async (b: Dump): Promise<string | undefined> =>
+    (await traceDumps(of(scale, scale, attn), b)).divergence?.step.name;
+  const wrong = attn.map((x) => 2 * x);
+  assert.equal(await first(of(1, scale, attn)), undefined);
+  assert.equal(await first(of(1, scale, wrong)), 'layers.0.attn');
+  assert.equal(await first(of(1, 1, attn)), 'embedding');
+  assert.equal(await first(of(1, 1, wrong)), 'embedding');
+});
+
+test('a block that is added with another factor', async () => {
+  const width = 32;
+  const [embedding, attn] = [noise(tokens * width), noise(tokens * width)];
+  const of = (factor: number): Dump =>
+    dumpOf([
+      ['embedding', [tokens, width], embedding],
+      ['layers.0.attn', [tokens, width], attn],
+      ['layers.0.mid', [tokens, width], embedding.map((x, n) => x + factor * attn[n]!)],
+    ]);
+  const { divergence } = await traceDumps(of(0.25), of(1));
+  assert.match(
+    divergence!.causes[0]!.says,
+    /^Beside the stream, the output of attention is 4 times as large in B as in A/,
+  );
 });
 
 test('tensors of a type that cannot be read are left out with a note', async () => {

@@ -8,7 +8,7 @@ import { traceDumps, traceLines } from '@ropewalk/trace/internal';
 import { openDump, Recorder } from '@ropewalk/trace/internal/node';
 import { ropewalkIn } from '../../../test/support/command.js';
 import { MARLINE, marlineWith } from '../../../test/support/probe-server.js';
-import { noPython, runPython } from '../../../test/support/python.js';
+import { noPython, runPython, SGLANG_DUMPER } from '../../../test/support/python.js';
 import type { Dump } from '../src/dump.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'hooks-'));
@@ -34,7 +34,7 @@ describe('hooks', { skip: noPython }, () => {
       ['based', 'wrong'],
     ] as const)
       assert.equal((await ropewalkIn(folder, 'export', '--whole', model, '-o', graph)).status, 0);
-    runPython('trace_hooks.py', [folder, MARLINE]);
+    runPython('trace_hooks.py', [folder, MARLINE, SGLANG_DUMPER]);
     const recorder = new Recorder('**', { backend: 'cpu' });
     const model = await marlineWith({}, { engine: recorder.engine });
     await recorder.record(model, join(folder, 'ours'), { ids });
@@ -54,7 +54,7 @@ describe('hooks', { skip: noPython }, () => {
     for (const name of ['v_proj', 'o_proj', '']) assert.ok(shapes.has(name ? `${attention}.${name}` : attention));
   });
 
-  for (const theirs of ['torch', 'transformers'])
+  for (const theirs of ['torch', 'transformers', 'sglang'])
     test(`${theirs}: no divergence from our own run`, async () => {
       const [ours, dump] = [await openDump(join(folder, 'ours')), await openDump(join(folder, theirs))];
       const report = await traceDumps(ours, dump, () => {});
@@ -92,7 +92,7 @@ describe('hooks', { skip: noPython }, () => {
     assert.deepEqual([...new Set(await values(dump, 'layers.0.q_rope', 1))], [2]);
   });
 
-  test('torch.save and SGLang', async () => {
+  test('torch.save', async () => {
     const saved = await openDump(join(folder, 'saved.pt'));
     assert.deepEqual(
       saved.tensors.map(({ name, shape, dtype }) => [name, shape, dtype]),
@@ -103,11 +103,12 @@ describe('hooks', { skip: noPython }, () => {
       ],
     );
     assert.deepEqual((await values(saved, 'layers.0.k')).slice(0, 3), [0, 4, 8]);
-    const sglang = await openDump(join(folder, 'sglang'));
-    assert.deepEqual(
-      sglang.tensors.map(({ name, step, rank }) => [name, step, rank]),
-      ['input_ids', 'layers.0.q', 'model.layers.0.mlp.input.0'].map((name) => [name, 0, 1]),
-    );
-    assert.deepEqual((await values(sglang, 'layers.0.q')).slice(0, 3), [0, 1, 2]);
+  });
+
+  test('SGLang: the dumper of its package, by hooks on all modules and by a call', async () => {
+    const dump = await openDump(join(folder, 'sglang'));
+    assert.deepEqual(await values(dump, 'input_ids', 0), ids.slice(0, -2));
+    const shapes = new Map(dump.tensors.filter(({ step }) => step === 1).map(({ name, shape }) => [name, shape]));
+    assert.deepEqual(shapes.get('layers.2.k_after_rope'), [1, 2, 2, 32]);
   });
 });

@@ -30,6 +30,7 @@ describe('our decoder beside transformers', { skip: noPython }, () => {
       const f32 = await traced(family, `${family}-f32`);
       assert.equal(f32.divergence, undefined, traceLines(f32).join('\n'));
       assert.ok(f32.steps.length >= 18 && f32.ruler.measured < 1e-5);
+      assert.ok(!f32.unmatched.b.some((name) => /[qk]_norm$/.test(name)), 'norms of heads are recorded');
       const bf16 = await traced(family, `${family}-bf16`);
       assert.equal(bf16.divergence, undefined, traceLines(bf16).join('\n'));
       assert.deepEqual([bf16.ruler.dtype, bf16.steps.length], ['bf16', f32.steps.length]);

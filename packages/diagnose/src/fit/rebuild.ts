@@ -126,7 +126,7 @@ function* freeRecords(
   const freqFactors = pairs.slice(0, window.rotaryDim! / 2).map((pair) => {
     // Where the direction is not known, whole turns make it the one that is asked for.
     const frequency = sign * pair.frequency;
-    return 1 / (pair.turns ? (frequency > 0 ? frequency : frequency + pair.period) : 1e-300);
+    return 1 / (pair.turns ? (frequency > 0 ? frequency : frequency + pair.period) : 1e-30);
   });
   for (const shared of numAxes > 1 ? axes.filter(({ rule }) => rule !== 'vision') : [undefined]) {
     const spec: RopeSpec = { ...window, base: 1, pairing, freqFactors, axes: shared };

@@ -2,6 +2,7 @@
  * Causes F, G and H: llama3 scaling and freq_factors, LongRoPE and dynamic NTK, base and parameters of each layer.
  * @module
  */
+import type { RopeScaling } from 'ropewalk';
 import { dynamicNtkBase } from 'ropewalk/internal';
 import type { Mutant, Need } from '../kernel/mutant.js';
 import type { Change, RopeSteps } from '../kernel/steps.js';
@@ -18,6 +19,11 @@ import {
   withScaling,
   withSpec,
 } from './entry.js';
+
+/** The factor of the base, before its power, that dynamic NTK has without the limit at the original context. */
+function ntkAlpha({ factor, context, originalContext }: Extract<RopeScaling, { kind: 'dynamicNtk' }>): number {
+  return (factor * context) / originalContext - (factor - 1);
+}
 
 /** Takes other freq_factors than the model's. */
 function withFactors(steps: RopeSteps, of: (j: number, factors: ArrayLike<number>) => number): Change {
@@ -207,6 +213,25 @@ export const LONG_CONTEXT: readonly Mutant[] = mutantsOf('G', [RAISED], {
     change(steps) {
       const rule = scalingOf(steps, 'dynamicNtk');
       return withScaling(steps, { ...rule, context: rule.originalContext * rule.factor });
+    },
+  },
+  'ntk-below-original': {
+    does: 'Lowers the base when the context in use is shorter than the original one: the rule is used without its limit.',
+    threads: ['vllm-project/vllm#52665'],
+    needs: [
+      'dynamicNtk',
+      need('a context below the original one, above the original · (factor − 1) / factor', (steps) => {
+        const rule = scalingOf(steps, 'dynamicNtk');
+        return rule.context < rule.originalContext && ntkAlpha(rule) > 0;
+      }),
+    ],
+    change(steps) {
+      const rule = scalingOf(steps, 'dynamicNtk');
+      const dim = steps.exponentDim;
+      return withSpec(steps, {
+        base: steps.spec.base * ntkAlpha(rule) ** (dim / (dim - 2)),
+        scaling: { kind: 'none' },
+      });
     },
   },
   'ntk-by-factor-alone': {

@@ -237,6 +237,11 @@ const DEFINITIONS: Readonly<
     separates: ['base of the context in use | the original base', 'exponent d / (d − 2)'],
     spec: half(128, 10000, { scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 16384 } }),
   },
+  'dynamic-ntk-short': {
+    about: 'The same at a context of 3072, which is shorter than the original one: the base stays.',
+    separates: ['the original base | a lower base'],
+    spec: half(128, 10000, { scaling: { kind: 'dynamicNtk', factor: 2, originalContext: 4096, context: 3072 } }),
+  },
   'longrope-short': {
     about: "LongRoPE within the original context: the short factors, with the long context's magnitude.",
     separates: ['short | long factors', 'magnitude √(1 + ln f / ln c) | 1'],
