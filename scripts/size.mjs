@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_625,
   bench: 2_450,
   checkpoint: 1_866,
-  cli: 9_140,
+  cli: 9_151,
   devices: 2_070,
   diagnose: 11_567,
   dialects: 9_338,

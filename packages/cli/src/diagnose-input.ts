@@ -75,6 +75,7 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
     dtype,
   };
   if (positionsDtype !== undefined) checkPositions(run.positions, positions!);
+  if (positions === undefined) checkTokens(run.x, laid!.shape.at(-1)!, options);
   const expectation = await readExpected(flags, options, run.positions);
   const nameOf = (field: keyof typeof run | 'expected') => flagOf(field === 'expected' ? 'expect' : field);
   // A kernel may rotate padding by any position, or not at all.
@@ -180,6 +181,16 @@ function checkPositions(positions: Tensor, file: string): void {
     '--positions-dtype',
     `as ${size}, ${file} has the position ${wild}. It holds another type, such as i32.`,
   );
+}
+
+/** Checks that x has the tokens of the layout, of which a rank has a share. */
+function checkTokens(x: Tensor, tokens: number, options: DiagnoseOptions): void {
+  if (x.shape.includes(tokens)) return;
+  const name = (['tokens', 'cuSeqlens', 'attentionMask', 'chunks'] as const).find((one) => options[one] !== undefined)!;
+  const [, rank] = options.rankLayout?.split(':') ?? [];
+  const whose = rank ? `, the share of rank ${rank}` : '';
+  const text = `it gives ${tokens} tokens${whose}, and ${options.x} has the shape [${x.shape.join(', ')}]. Give the tokens of these rows.`;
+  fail('SHAPE', flagOf(name), text);
 }
 
 async function readExpected(

@@ -115,7 +115,7 @@ describe('the dumps of all ranks', () => {
     // 12 tokens cannot be shared in zigzag among four.
     const place = dumpRanks([3, 3, 3, 3], (_rank, token) => token);
     const { text } = await diagnosed(place, '--tokens', '12', '--rank-layout', 'contiguous');
-    assert.match(text, /^PARTLY RIGHT/);
+    assert.match(text, /^KNOWN BUG in each of ranks 1, 2, 3: restarts-at-zero \| positions-ignored, .* PARTLY RIGHT/);
   });
 
   test('a rank’s own positions are held against its share', async () => {
@@ -147,7 +147,10 @@ describe('the dumps of all ranks', () => {
       ],
       [['--rank-layout', 'zigzag'], /--rank-layout: it needs --tokens/],
       [['--tokens', '16', '--rank-layout', 'zigzag', '--then', 'k.npy'], /--then: it is for one run\./],
-      [['--tokens', '12', '--rank-layout', 'contiguous'], /positions: expected shape \[16\] .*, got \[12\]/],
+      [
+        ['--tokens', '12', '--rank-layout', 'contiguous'],
+        /--tokens: it gives 6 tokens, the share of rank 0.2, and .* has the shape \[8, 2, 32\]/,
+      ],
     ] as const) {
       const { status, text } = await diagnosed(place, ...args);
       assert.equal(status, 2, text);
