@@ -321,8 +321,10 @@ export function findArrangement(
   const consider = (how: Arrangement): boolean => {
     const rows = arranged(raw, how, wanted);
     if (!rows || rows.width !== other.width) return false;
-    // Ranks that have all tokens each do not share them: one beside the other would hide all but the last one.
+    // Ranks that have all tokens each do not share them: one beside the other would hide all but the last one. And where
+    // ranks have as many tokens as the other side only together, one of them is not the whole.
     if (how.merge !== 'first' && raw.length > 1 && rows.tokens === raw.length * other.tokens) return false;
+    if (raw.length > 1 && rows.tokens < other.tokens && sharesTokens(raw, how, wanted)) return false;
     const { offset, difference } = aligned(other, rows);
     const found = { arrangement: { ...how, offset }, difference };
     plain ??= found;
@@ -337,6 +339,11 @@ export function findArrangement(
           for (const pair of pairs)
             if (consider({ ...PLAIN, order, merge, groups: group, repeat, pairs: pair })) return best;
   return best && best.difference < 0.3 && best.difference < 0.5 * plain!.difference ? best : plain;
+}
+
+/** Whether the ranks, read in this way one after the other, have as many tokens as the other side. */
+function sharesTokens(raw: readonly (readonly Raw[])[], how: Arrangement, wanted: Wanted): boolean {
+  return arranged(raw, { ...how, merge: 'contiguous' }, wanted)?.tokens === wanted.other.tokens;
 }
 
 /** Parts may be fused whole, for each key head, for each head, or element by element. */

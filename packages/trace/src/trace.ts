@@ -446,7 +446,10 @@ class Trace {
       if (same) causes.push({ id: 'kind', says: `B has here what A has as ${same}.` });
     }
     const moved = this.#layouts.get(pair.kind)?.arrangement.pairs ?? 'as they are';
-    const told = moved === 'as they are' ? '' : ' Dimensions are numbered as in A, where pairs lie otherwise.';
+    const told =
+      moved === 'as they are'
+        ? ''
+        : ` Dimensions are numbered as in ${isFlipped(pair) ? 'B' : 'A'}, where pairs lie otherwise.`;
     return causes.slice(0, 3).map((one) => (one.id.startsWith('rope') ? { ...one, says: one.says + told } : one));
   }
 
@@ -540,7 +543,7 @@ class Trace {
 
   async #arranged(pair: Pair): Promise<readonly [Rows, Rows] | undefined> {
     const { kind, fused, group } = pair;
-    const flipped = fused?.side === 'a';
+    const flipped = isFlipped(pair);
     const [fixed, free] = flipped ? ([this.#b, this.#a] as const) : ([this.#a, this.#b] as const);
     const [fixedGroup, freeGroup] = flipped ? [pair.b, pair.a] : [pair.a, pair.b];
     let other = await this.#own(fixed, fixedGroup);
@@ -739,6 +742,10 @@ const SIBLING: Readonly<Partial<Record<Kind, Kind>>> = {
 function nameOf({ group: { layer, step }, kind }: Pick<Pair, 'group' | 'kind'>): string {
   return `${layer === undefined ? '' : `layers.${layer}.`}${kind}${step ? ` of pass ${step}` : ''}`;
 }
+
+/** Whether the first side is put into the layout of the second one: it has more ranks, or is fused. */
+const isFlipped = ({ a, b, fused }: Pair): boolean =>
+  fused ? fused.side === 'a' : a.ranks.length > 1 && b.ranks.length === 1;
 
 function alone({ kind, step }: Group, own: Side, side: Side): Group | undefined {
   const name = kind === 'head' ? 'logits' : kind === 'logits' ? 'head' : undefined;

@@ -88,6 +88,49 @@ test('a cause of RoPE says which heads and tokens it was found in', async () => 
   assert.match(await says(all), /Counts positions from 1[^:]*$/, 'a bug that gives all heads is said of all');
 });
 
+test('ranks that share tokens, equal shares or not, on either side: all of them are compared', async () => {
+  const row = heads * headDim;
+  const shares: Record<string, readonly (readonly number[])[]> = {
+    contiguous: [
+      [0, 1, 2, 3, 4],
+      [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+      [16, 17, 18, 19, 20, 21, 22, 23],
+    ],
+    zigzag: [0, 1].map((rank) => [...positions].filter((t) => [rank, 3 - rank].includes(Math.floor(t / 6)))),
+    'round robin': [0, 1, 2].map((rank) => [...positions].filter((t) => t % 3 === rank)),
+  };
+  const whole = dumpOf(['q', 'k'].map((name) => [`layers.0.${name}`, shape, name === 'q' ? q : rotated((t) => t)]));
+  for (const [layout, tokensOf] of Object.entries(shares)) {
+    const ranks = (error: number): Dump => ({
+      ...whole,
+      tensors: tokensOf.flatMap((own, rank) =>
+        ['q', 'k'].map((name) => {
+          const all = name === 'q' ? q : rotated((t) => t);
+          const data = Float32Array.from(own.flatMap((t) => [...all.subarray(t * row, (t + 1) * row)]));
+          const wrong = data.map((x) => (rank === 1 ? (1 + error) * x : x));
+          const sizes = [own.length, heads, headDim];
+          const read = async () => tensorFrom(wrong, { shape: sizes });
+          return { name: `layers.0.${name}`, shape: sizes, dtype: 'f32', rank, read };
+        }),
+      ),
+    });
+    for (const [a, b] of [
+      [whole, ranks(0)],
+      [ranks(0), whole],
+    ] as const) {
+      const { divergence, matched } = await traceDumps(a, b);
+      assert.equal(divergence, undefined);
+      assert.match(matched.join(), new RegExp(`q, k: ranks of tokens, ${layout}`));
+    }
+    const { divergence } = await traceDumps(whole, ranks(0.1));
+    const wrong = tokensOf[1]!;
+    assert.deepEqual(
+      [divergence?.step.name, divergence?.tokens, divergence?.wrongTokens, divergence?.firstToken],
+      ['layers.0.q', tokens, wrong.length, wrong[0]],
+    );
+  }
+});
+
 test('embeddings that a side scales later are no fault, though the first layer is wrong; a lost scale is one', async () => {
   const [width, scale, r] = [32, 12, 0.22];
   const [embedding, attn] = [noise(tokens * width), noise(tokens * width)];
