@@ -10,6 +10,7 @@ import {
   type RopeSteps,
   readObservation,
   rightOf,
+  widened,
 } from '@ropewalk/diagnose/internal';
 import { goldenRopeSuite, mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
@@ -115,7 +116,7 @@ function narrowed(mutant: Mutant, example: MutantExample, read: ReadHeads, first
     const { heads, wrong } = stepsOf(mutant, example, input);
     if (!wrong) return undefined;
     const { dtype } = observation.x;
-    const y = Float64Array.from(wrong.all(heads.x), (value) => roundTo(dtype as FloatDtype, value));
+    const y = Float64Array.from(wrong.all(widened(heads.x)), (value) => roundTo(dtype as FloatDtype, value));
     const again = { ...readHeads({ ...input, y: observation.x }, expected), y };
     return firstOf(again, excessOf(again))?.seq;
   };

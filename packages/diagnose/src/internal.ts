@@ -15,5 +15,5 @@ export { hiddenNorm, isAsExpected } from './match/hidden-norm.js';
 export { whyNever } from './mutants/operators.js';
 export { RANK_LAYOUTS, type RankLayout } from './positions/laid-out.js';
 export { axesOf, callOf } from './read/expected.js';
-export { type Heads, heldDtype, readObservation } from './read/observation.js';
+export { type Heads, heldDtype, readObservation, widened } from './read/observation.js';
 export { type DiagnosisReport, linesOf, precision, type ReportLine, reportOf } from './say/words.js';

@@ -5,7 +5,7 @@ import { checkTensor, reading, show } from 'ropewalk/internal';
 import { slackOf, storedNoise } from './kernel/noise.js';
 import { rightOf, runRows } from './kernel/trial.js';
 import { axesOf, callOf, type Expected, readExpected } from './read/expected.js';
-import { type Heads, type Observation, readObservation } from './read/observation.js';
+import { type Heads, type Observation, readObservation, widened } from './read/observation.js';
 
 /**
  * Splits `[tokens, hidden]` or `[batch, tokens, hidden]` into heads.
@@ -51,8 +51,10 @@ export function checkStored(y: Tensor, dtype: FloatDtype | undefined, where: str
 }
 
 /** An observation as numbers. */
-export interface ReadHeads
-  extends Pick<Heads, 'batch' | 'seq' | 'heads' | 'headDim' | 'x' | 'y' | 'numAxes' | 'positions'> {
+export interface ReadHeads extends Pick<Heads, 'batch' | 'seq' | 'heads' | 'headDim' | 'numAxes' | 'positions'> {
+  /** `[batch, seq, head, head_dim]`, as y. */
+  readonly x: Float64Array;
+  readonly y: Float64Array;
   /** The output of the right kernel in float64, in the shape of y; undefined without an expectation. */
   readonly right: Float64Array | undefined;
   /**
@@ -78,7 +80,8 @@ export function readHeads(observation: Observation, expected?: Expected): ReadHe
   return reading('readHeads', () => {
     const meant = expected && readExpected(expected);
     const read = readObservation(observation, meant && axesOf(meant));
-    const { batch, seq, heads, headDim, x, y, numAxes, positions } = read;
+    const { batch, seq, heads, headDim, numAxes, positions } = read;
+    const [x, y] = [widened(read.x), widened(read.y)];
     const hypothesis = meant && rightOf(callOf(meant, read));
     const steps = hypothesis?.steps;
     const pairs = Array.from(

@@ -14,7 +14,7 @@ export interface Compared extends Identification {
   /** The numbers of the pairs that rotate by their frequency times `used`, and by nothing else. */
   turning(pairs: readonly number[], frequency?: (j: number) => number): number[];
   /** The numbers of the pairs of which a claim is true. */
-  true(claim: Extract<Claim, { pairs: unknown }>): number[];
+  true(claim: OfPairs): number[];
   /** Whether a claim is true of all that it names. */
   all(claim: Claim): boolean;
   /** The dimensions of which a claim is true. */
@@ -22,13 +22,16 @@ export interface Compared extends Identification {
   place(r: number): RowAt;
 }
 
-/** The evidence of an observation, which several measurements of it share. */
-const EVIDENCE = new WeakMap<Heads, ReturnType<typeof evidenceOf>>();
+type OfPairs = Extract<Claim, { pairs: unknown }>;
+
+/** The evidence of an observation, and the pairs that keep their length, which several measurements of it share. */
+const EVIDENCE = new WeakMap<Heads, { evidence: ReturnType<typeof evidenceOf>; lengths: Map<string, boolean> }>();
 
 /** @param heads - the rows that claims are held to, with the norm applied to x */
 export function compared(found: Identification, heads: Heads): Compared {
-  const evidence = EVIDENCE.get(heads) ?? evidenceOf(heads);
-  EVIDENCE.set(heads, evidence);
+  const shared = EVIDENCE.get(heads) ?? { evidence: evidenceOf(heads), lengths: new Map<string, boolean>() };
+  EVIDENCE.set(heads, shared);
+  const { evidence, lengths } = shared;
   const place = (r: number): RowAt => {
     const token = Math.floor(r / heads.heads);
     return { batch: Math.floor(token / heads.seq), seq: token % heads.seq, head: r % heads.heads };
@@ -50,6 +53,24 @@ export function compared(found: Identification, heads: Heads): Compared {
       const own = { frequency: pair.frequency, error: (high - low) / 2 + 1e-6 * Math.abs(pair.frequency) };
       return { number: j, read, write, ...(frequency ? { frequency: frequency(j), error: 0 } : own) };
     });
+  const turned = new Map<string, boolean>();
+  /** The pairs of which a claim is true. Claims that are made again and again are held to the rows once. */
+  const truePairs = (claim: OfPairs): readonly ClaimedPair[] => {
+    const known =
+      claim.kind === 'lengths' && claim.gain === undefined
+        ? lengths
+        : claim.kind === 'turns' && claim.position === used
+          ? turned
+          : undefined;
+    if (!known) return narrowed(claim, evidence)?.pairs ?? [];
+    return claim.pairs.filter((pair) => {
+      const { number, read, write, frequency, error } = pair;
+      const key = known === lengths ? `${read} ${write}` : `${number} ${read} ${write} ${frequency} ${error}`;
+      const is = known.get(key) ?? narrowed({ ...claim, pairs: [pair] }, evidence) !== undefined;
+      known.set(key, is);
+      return is;
+    });
+  };
   return {
     ...found,
     place,
@@ -59,13 +80,14 @@ export function compared(found: Identification, heads: Heads): Compared {
     turning(pairs, frequency) {
       // With one factor of cos and another of sin, all pairs were held to them already.
       if (found.gains && !frequency) return [...pairs];
-      const left = narrowed({ kind: 'lengths', pairs: claimed(pairs, frequency) }, evidence)?.pairs ?? [];
-      return (narrowed({ kind: 'turns', pairs: left, position: used }, evidence)?.pairs ?? []).map(
-        ({ number }) => number,
-      );
+      const left = truePairs({ kind: 'lengths', pairs: claimed(pairs, frequency) });
+      return truePairs({ kind: 'turns', pairs: left, position: used }).map(({ number }) => number);
     },
-    true: (claim) => (narrowed(claim, evidence)?.pairs ?? []).map(({ number }) => number),
-    all: (claim) => holds(claim, evidence),
+    true: (claim) => truePairs(claim).map(({ number }) => number),
+    all: (claim) =>
+      'pairs' in claim
+        ? claim.pairs.length > 0 && truePairs(claim).length === claim.pairs.length
+        : holds(claim, evidence),
     dims: (claim) => narrowed(claim, evidence)?.dims ?? [],
   };
 }

@@ -1,5 +1,5 @@
 /** The right results of an observation, row by row, with the noise of each element. @module */
-import { type Heads, positionsOf } from '../read/observation.js';
+import { type Heads, positionsOf, widened } from '../read/observation.js';
 import { angleNoise, arithmeticNoise, SINE_NOISE, storedNoise } from './noise.js';
 import type { RopeSteps } from './steps.js';
 
@@ -19,6 +19,8 @@ export interface Compared {
   /** By row: the number of wrong elements, and the largest error in units of its noise. */
   readonly off: Uint32Array;
   readonly error: Float32Array;
+  /** In the order of the rows: the largest error in units of `stored` noise, Infinity where y is not finite. */
+  readonly stored: Float64Array;
   /** By dimension: in how many rows it is wrong. */
   readonly offByDim: Float64Array;
   /** The element of y that is farthest from the right one; undefined if none is wrong. */
@@ -40,6 +42,7 @@ export class RightRows {
   readonly #weight: Float64Array | undefined;
   readonly #magnitude: number;
   #rms = { row: -1, value: 1 };
+  #compared: Compared | undefined;
 
   /** @param steps - the steps of the right kernel, from a spec */
   constructor(
@@ -108,8 +111,17 @@ export class RightRows {
     return { ...heads, x, norm: undefined };
   }
 
-  /** Rotates one row into `y`, and writes the noise of each element into `noise`; both are `[head_dim]`. */
-  rotate(input: Float64Array, { cos, sin, noise: loose }: Angles, y: Float64Array, noise: Float64Array): void {
+  /**
+   * Rotates one row into `y`, and writes the noise of each element into `noise`, and the part of it that storing makes into
+   * `stored`; all are `[head_dim]`.
+   */
+  rotate(
+    input: Float64Array,
+    { cos, sin, noise: loose }: Angles,
+    y: Float64Array,
+    noise: Float64Array,
+    stored?: Float64Array,
+  ): void {
     const { dtype, headDim } = this.heads;
     const [read0, read1] = this.#read;
     let size = 0;
@@ -120,6 +132,7 @@ export class RightRows {
       if (j < 0) {
         y[i] = input[i]!;
         noise[i] = storedNoise(dtype, input[i]!, size);
+        if (stored) stored[i] = noise[i]!;
         continue;
       }
       const x0 = input[read0[j]!]!;
@@ -127,7 +140,9 @@ export class RightRows {
       const [c, s] = [cos[j]!, sin[j]!];
       const value = this.memberOf[i] === 0 ? x0 * c - x1 * s : x0 * s + x1 * c;
       y[i] = value;
-      noise[i] = storedNoise(dtype, value, size) + Math.sqrt(x0 * x0 + x1 * x1) * loose[j]!;
+      const least = storedNoise(dtype, value, size);
+      noise[i] = least + Math.sqrt(x0 * x0 + x1 * x1) * loose[j]!;
+      if (stored) stored[i] = least;
     }
   }
 
@@ -144,7 +159,8 @@ export class RightRows {
     const value = x[r * headDim + i]!;
     if (!norm) return value;
     if (this.#rms.row !== r) {
-      const squares = x.subarray(r * headDim, (r + 1) * headDim).reduce((sum, v) => sum + v * v, 0);
+      const row = widened(x.subarray(r * headDim, (r + 1) * headDim));
+      const squares = row.reduce((sum, v) => sum + v * v, 0);
       this.#rms = { row: r, value: Math.sqrt(squares / headDim + norm.eps) };
     }
     return (this.#weight![i]! * value) / this.#rms.value;
@@ -158,9 +174,9 @@ export class RightRows {
     };
   }
 
-  fill(r: number, y: Float64Array, noise: Float64Array): void {
+  fill(r: number, y: Float64Array, noise: Float64Array, stored?: Float64Array): void {
     const angles = this.anglesOf(Math.floor(r / this.heads.heads));
-    this.rotate(this.input(r), angles, y, noise);
+    this.rotate(this.input(r), angles, y, noise, stored);
   }
 
   /** The dimensions of row r that are not as expected. */
@@ -173,51 +189,42 @@ export class RightRows {
 
   /** Compares every row of y with the right one. */
   compare(): Compared {
+    this.#compared ??= this.#compareAll();
+    return this.#compared;
+  }
+
+  #compareAll(): Compared {
     const { headDim, y, rows } = this.heads;
-    const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+    const [made, noise, least] = [new Float64Array(headDim), new Float64Array(headDim), new Float64Array(headDim)];
     const [right, wrong]: [number[], number[]] = [[], []];
     const off = new Uint32Array(y.length / headDim);
     const error = new Float32Array(y.length / headDim);
+    const stored = new Float64Array(rows.length);
     const offByDim = new Float64Array(headDim);
     let largest: Compared['largest'];
     let farthest = 0;
-    for (const r of rows) {
-      this.fill(r, made, noise);
-      let worst = 0;
+    for (const [n, r] of rows.entries()) {
+      this.fill(r, made, noise, least);
+      let [worst, ofStored] = [0, 0];
       for (let i = 0, at = r * headDim; i < headDim; i++) {
+        if (y[at + i] === made[i]) continue; // their noise may be 0
         const difference = Math.abs(y[at + i]! - made[i]!);
         if (!(difference <= farthest) && farthest < Infinity) {
           largest = { row: r, dim: i, expected: made[i]! };
           farthest = Number.isNaN(difference) ? Infinity : difference;
         }
+        const inStored = difference / least[i]!;
+        if (!(inStored <= ofStored)) ofStored = Number.isNaN(inStored) ? Infinity : inStored;
         if (difference <= noise[i]!) continue;
         off[r]!++;
         offByDim[i]!++;
         const ratio = difference / noise[i]!;
         worst = Math.max(worst, Number.isNaN(ratio) ? Infinity : ratio);
       }
-      error[r] = worst;
+      [error[r], stored[n]] = [worst, ofStored];
       (off[r] === 0 ? right : wrong).push(r);
     }
-    return { right, wrong, off, error, offByDim, largest: wrong.length > 0 ? largest : undefined };
-  }
-
-  /** For each of the rows the largest error of y in units of `stored` noise, Infinity where y is not finite. */
-  storedErrors(): Float64Array {
-    const { heads, headDim, y, rows } = this.heads;
-    const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
-    const none = new Float64Array(this.pairs);
-    return Float64Array.from(rows, (r) => {
-      const angles = this.anglesOf(Math.floor(r / heads));
-      this.rotate(this.input(r), { ...angles, noise: none }, made, noise);
-      let worst = 0;
-      for (let i = 0, at = r * headDim; i < headDim; i++) {
-        if (y[at + i] === made[i]) continue; // their noise may be 0
-        const ratio = Math.abs(y[at + i]! - made[i]!) / noise[i]!;
-        if (!(ratio <= worst)) worst = Number.isNaN(ratio) ? Infinity : ratio;
-      }
-      return worst;
-    });
+    return { right, wrong, off, error, stored, offByDim, largest: wrong.length > 0 ? largest : undefined };
   }
 
   /** The largest given position of row r, without its sign. */

@@ -6,7 +6,7 @@ import type { RopeCall, RopeScaling } from 'ropewalk';
 import type { YarnScaling } from 'ropewalk/internal';
 import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
-import type { Heads } from '../read/observation.js';
+import { type Heads, widened } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
 import { misfit, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
 import { type Change, changed, narrowTable, RopeSteps, RoundingControl } from './steps.js';
@@ -160,7 +160,7 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
   const { headDim, dtype } = heads;
   const dims = [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
   const [r] = rows as [number];
-  const row = heads.x.subarray(r * headDim, (r + 1) * headDim);
+  const row = widened(heads.x.subarray(r * headDim, (r + 1) * headDim));
   const part: Seen = {
     y: Float64Array.from(dims, (i) => seen.y[i]!),
     dtype,
@@ -194,10 +194,13 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
 export function runRows(steps: RopeSteps, { headDim, x }: Heads, rows: readonly number[]): Float64Array {
   const y = new Float64Array(rows.length * headDim);
   // Steps that mix rows cannot run for one of them.
-  const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(x);
+  const whole = Object.is(steps.all, RopeSteps.prototype.all) ? undefined : steps.all(widened(x));
   for (const [n, r] of rows.entries()) {
     const [from, end] = [r * headDim, (r + 1) * headDim];
-    y.set(whole ? whole.subarray(from, end) : steps.head(x.subarray(from, end), steps.placeOf(r)), n * headDim);
+    y.set(
+      whole ? whole.subarray(from, end) : steps.head(widened(x.subarray(from, end)), steps.placeOf(r)),
+      n * headDim,
+    );
   }
   return y;
 }
@@ -212,7 +215,7 @@ export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expect
   const y = new Float64Array(rows.length * headDim);
   const magnitude = Math.max(1, Math.abs(spec.attentionFactor ?? magnitudeOf(spec.scaling)));
   const largest = ({ x }: Heads, r: number): number =>
-    x.subarray(r * headDim, (r + 1) * headDim).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+    widened(x.subarray(r * headDim, (r + 1) * headDim)).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
   const sizes = Float64Array.from(rows, (r, n) => {
     y.set(heads.y.subarray(r * headDim, (r + 1) * headDim), n * headDim);
     return magnitude * Math.max(largest(heads, r), normalized === heads ? 0 : largest(normalized, r));

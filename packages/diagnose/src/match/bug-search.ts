@@ -70,6 +70,7 @@ export const NOTHING = {
 /** The hypotheses about one input and their outputs, ready for any y of the same x, positions and norm. */
 export class BugSearch {
   readonly #kept = new Map<string, unknown>();
+  readonly #rightRows = new WeakMap<Heads, RightRows>();
 
   constructor(
     readonly expected: Expected,
@@ -87,7 +88,9 @@ export class BugSearch {
   }
 
   rightRows(heads: Heads): RightRows {
-    return new RightRows(this.#hypotheses(heads)[0]!.steps, heads);
+    const known = this.#rightRows.get(heads) ?? new RightRows(this.#hypotheses(heads)[0]!.steps, heads);
+    this.#rightRows.set(heads, known);
+    return known;
   }
 
   /** Compares y with every hypothesis, tier by tier, and then with pairs of bugs unless `pairs` is false. */
@@ -255,7 +258,7 @@ function showsBoth(right: Hypothesis, pair: Hypothesis, tier: Tier, { heads, row
 
 /** A sample of a large observation, and the rows that are farthest from right. */
 function withWorst(sample: readonly number[], right: RightRows): number[] {
-  const errors = right.storedErrors();
+  const errors = right.compare().stored;
   const worst = right.heads.rows
     .map((r, n) => ({ r, off: errors[n]! }))
     .filter(({ off }) => off > 1)

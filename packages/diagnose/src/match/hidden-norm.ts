@@ -1,8 +1,8 @@
 /** An RMS norm of each head before the rotation, which nobody told of: its weight is fitted to y. @module */
-import { type HeadNorm, tensorFrom } from 'ropewalk';
+import { type HeadNorm, Tensor, tensorFrom } from 'ropewalk';
 import { rightOf, runRows } from '../kernel/trial.js';
 import { axesOf, callOf, type Expected, readExpected } from '../read/expected.js';
-import { type Heads, type Observation, readObservation } from '../read/observation.js';
+import { type Heads, type Observation, readObservation, widened } from '../read/observation.js';
 import { BugSearch } from './bug-search.js';
 
 /** The epsilons that models have. */
@@ -14,6 +14,18 @@ const LEFT = 1e-4;
 const MAX_ROWS = 512;
 
 const some = ({ rows }: Heads): readonly number[] => rows.filter((_, n) => n % Math.ceil(rows.length / MAX_ROWS) === 0);
+
+/** Takes the first tokens of a long observation, so that the fit does not widen all of it. */
+function firstTokens(observation: Observation): Observation {
+  const { x, y, layout } = observation;
+  const positions = Tensor.isTensor(observation.positions) ? observation.positions : tensorFrom(observation.positions);
+  const [tokensAt, headsAt] = layout === 'bnsh' ? [x.rank - 2, x.rank - 3] : [x.rank - 3, x.rank - 2];
+  const [tokens, last] = [x.shape[tokensAt]!, positions.rank - 1];
+  const count = Math.max(2, Math.ceil(MAX_ROWS / x.shape[headsAt]!));
+  if (tokens <= count || positions.shape[last] !== tokens) return observation;
+  const [fewX, fewY] = [x.slice(tokensAt, 0, count), y.slice(tokensAt, 0, count)];
+  return { ...observation, x: fewX, y: fewY, positions: positions.slice(last, 0, count) };
+}
 
 /** Whether the expected kernel gives y within noise. */
 export function isAsExpected(observation: Observation, expected: Expected): boolean {
@@ -33,7 +45,7 @@ export function isAsExpected(observation: Observation, expected: Expected): bool
  */
 export function hiddenNorm(observation: Observation, expected: Expected): HeadNorm | undefined {
   const meant = readExpected(expected);
-  const heads = readObservation(observation, axesOf(meant));
+  const heads = readObservation(firstTokens(observation), axesOf(meant));
   const { headDim, x, y, norm } = heads;
   const rows = some(heads);
   if (norm || rows.length < 2) return undefined;
@@ -49,7 +61,7 @@ export function hiddenNorm(observation: Observation, expected: Expected): HeadNo
     sums.fill(0);
     squares.fill(0);
     for (const [k, r] of rows.entries()) {
-      const row = x.subarray(r * headDim, (r + 1) * headDim);
+      const row = widened(x.subarray(r * headDim, (r + 1) * headDim));
       const rms = Math.sqrt(row.reduce((sum, v) => sum + v * v, 0) / headDim + eps);
       for (const [i, value] of row.entries()) {
         const isTurned = i >= rotaryOffset && i < rotaryOffset + 2 * pairs;

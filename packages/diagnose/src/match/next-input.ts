@@ -5,7 +5,7 @@ import type { Mutant } from '../kernel/mutant.js';
 import { misfit } from '../kernel/noise.js';
 import { type Hypothesis, hypothesesOf, magnitudeOf, pairsOf, runRows } from '../kernel/trial.js';
 import { callsOf, type Expected } from '../read/expected.js';
-import type { Heads } from '../read/observation.js';
+import { type Heads, widened } from '../read/observation.js';
 
 export interface NextInput {
   /** The special feature of its positions, in words. */
@@ -41,8 +41,8 @@ export function nextInput(
     const heads = makeHeads(like, rows);
     const groups = groupsOn(expected, together, heads, mutants);
     if (groups.length > Math.max(1, best?.groups.length ?? 1)) {
-      const { batch, seq, headDim, x, positions, numAxes } = heads;
-      best = { why, x, shape: [batch, seq, HEADS, headDim], positions, numAxes, groups };
+      const { batch, seq, headDim, positions, numAxes } = heads;
+      best = { why, x: widened(heads.x), shape: [batch, seq, HEADS, headDim], positions, numAxes, groups };
     }
     if (best?.groups.length === together.length) break;
   }

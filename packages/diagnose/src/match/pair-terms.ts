@@ -7,7 +7,7 @@ import { ranges } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
-import type { Heads } from '../read/observation.js';
+import { type Heads, widened } from '../read/observation.js';
 
 interface Row {
   readonly x: Float64Array;
@@ -69,7 +69,7 @@ export function describePairTerms(right: RightRows): readonly string[] {
   const rowOf = (r: number): Row => {
     const x = right.input(r).slice();
     const size = magnitude * x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
-    const y = heads.y.subarray(r * headDim, (r + 1) * headDim);
+    const y = widened(heads.y.subarray(r * headDim, (r + 1) * headDim));
     return { x, y, angles: right.anglesOf(Math.floor(r / heads.heads)), size };
   };
   const dims: Dim[] = [];

@@ -1,6 +1,7 @@
 /** Results that were rounded to the values of a quantised cache: int8 and int4 with a scale of their own, 8-bit floats. @module */
 import type { FloatDtype } from 'ropewalk';
 import type { RightRows } from '../kernel/right-rows.js';
+import { type Values, widened } from '../read/observation.js';
 
 /** The values that a cache can hold. */
 interface Grid {
@@ -22,7 +23,7 @@ const LEVELS = { 127: '255 values, as int8 does', 8: '16 values, as int4 does', 
 /** Results to hold against the grids, and what they would be without one. */
 export interface Quantised {
   /** `[rows, head_dim]` */
-  readonly y: Float64Array;
+  readonly y: Values;
   readonly headDim: number;
   readonly dtype: FloatDtype;
   /** Writes a row as it would be, and the noise of each element. */
@@ -76,7 +77,7 @@ function holds({ block, stepOf, error }: Grid, { y, headDim, fill }: Quantised):
   let step = 0;
   for (let n = 0; n < y.length; n++) {
     if (n % block === 0) {
-      const one = stepOf(y.subarray(n, n + block));
+      const one = stepOf(widened(y.subarray(n, n + block)));
       if (one === undefined) return false;
       step = one;
     }

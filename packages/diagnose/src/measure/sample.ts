@@ -1,6 +1,6 @@
 /** The part of an observation that is measured: the tokens whose positions show most, and a few heads of each. @module */
 import { storedNoise } from '../kernel/noise.js';
-import { type Heads, positionsOf } from '../read/observation.js';
+import { type Heads, positionsOf, widened } from '../read/observation.js';
 
 export interface SampleToken {
   readonly batch: number;
@@ -37,7 +37,7 @@ export function takeSample(of: Heads, slack = 0): Sample {
   const noise = new Float64Array(size);
   for (const [n, r] of rowsOf(of, tokens, heads).entries()) {
     const [from, to] = [r * headDim, n * headDim];
-    const row = of.x.subarray(from, from + headDim);
+    const row = widened(of.x.subarray(from, from + headDim));
     x.set(row, to);
     y.set(of.y.subarray(from, from + headDim), to);
     const largest = row.reduce((a, b) => Math.max(a, Math.abs(b)), 0);

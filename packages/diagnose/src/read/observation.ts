@@ -47,15 +47,22 @@ export interface RowAt {
   readonly head: number;
 }
 
+/** Values of a dump: those of f32 as they lie in memory, others widened. They are only read. */
+export type Values = Float64Array | Float32Array;
+
+/** Widens values, or a row of them. */
+export const widened = (values: Values): Float64Array =>
+  values instanceof Float64Array ? values : new Float64Array(values);
+
 export interface Heads {
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
   readonly headDim: number;
   /** `[batch, seq, head, head_dim]` */
-  readonly x: Float64Array;
+  readonly x: Values;
   /** The same shape as x. It may have any values, even NaN. */
-  readonly y: Float64Array;
+  readonly y: Values;
   /** The dtype to which y was rounded: the dtype of its tensor, or a narrower one that holds all its values. */
   readonly dtype: FloatDtype;
   /** The dtype of y's tensor. */
@@ -70,7 +77,7 @@ export interface Heads {
   readonly rows: readonly number[];
 }
 
-/** A dump of a whole layer of a long prompt has fewer elements. The diagnosis needs about eight times their memory. */
+/** A dump of a whole layer of a long prompt has fewer elements. In f32 the diagnosis needs about twice their memory. */
 const MAX_ELEMENTS = 2 ** 27;
 
 /**
@@ -91,7 +98,9 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
   const [batch, seq, heads, headDim] = x.shape as [number, number, number, number];
   if (headDim % 2 !== 0 || headDim < 2)
     refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
-  const xs = x.readNumbers() as Float64Array;
+  // Before the values are widened: positions that do not fit this layout refuse it.
+  const positions = readPositions(given.positions, batch, seq, numAxes ?? given.numAxes);
+  const xs = valuesOf(x);
   const bad = xs.findIndex((value) => !Number.isFinite(value));
   if (bad >= 0)
     refuse(
@@ -101,8 +110,7 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
       xs[bad],
       'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
     );
-  const positions = readPositions(given.positions, batch, seq, numAxes ?? given.numAxes);
-  const ys = y.readNumbers() as Float64Array;
+  const ys = valuesOf(y);
   return {
     batch,
     seq,
@@ -154,11 +162,19 @@ export function* readLayouts(observation: Observation, numAxes?: number): Genera
   else if (!('heads' in first)) throw first; // its message about the default layout helps more
 }
 
+/** A dump of f32 is not copied, for it may take gigabytes. */
+function valuesOf(tensor: Tensor): Values {
+  const { host } = tensor.storage;
+  if (host instanceof Float32Array && tensor.isContiguous())
+    return host.subarray(tensor.offset, tensor.offset + tensor.size);
+  return tensor.readNumbers() as Float64Array;
+}
+
 /** So many different values tell a dtype. */
 const TELLING = 8;
 
 /** Finds the dtype that y was rounded to: frameworks widen bf16 and f16 in dumps, so all values fit a narrower one. */
-export function heldDtype(values: Float64Array, dtype: FloatDtype): FloatDtype {
+export function heldDtype(values: Values, dtype: FloatDtype): FloatDtype {
   const narrower = (['bf16', 'f16', 'f32'] as const).filter((one) => UNIT_ROUNDOFF[one] > UNIT_ROUNDOFF[dtype]);
   // Zeros and a few other values fit every dtype.
   const telling = new Set<number>();

@@ -1,6 +1,14 @@
 /** Runs a known bug on a model for which it is wrong. @module */
 import type { Expected, Mutant, Observation } from '@ropewalk/diagnose';
-import { callOf, changed, type Heads, type RopeSteps, readObservation, rightOf } from '@ropewalk/diagnose/internal';
+import {
+  callOf,
+  changed,
+  type Heads,
+  type RopeSteps,
+  readObservation,
+  rightOf,
+  widened,
+} from '@ropewalk/diagnose/internal';
 import { type FloatDtype, type HeadNorm, roundTo } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import { reading } from 'ropewalk/internal';
@@ -73,7 +81,7 @@ function stageOf(definition: GoldenRopeDefinition): Stage {
   const heads = readObservation({ ...input, y: x }, spec.axes?.sections.length ?? 1);
   const { steps } = rightOf(callOf(expected, heads));
   let made: Float64Array | undefined;
-  const right = (): Float64Array => (made ??= steps.all(heads.x));
+  const right = (): Float64Array => (made ??= steps.all(widened(heads.x)));
   const stage = { definition, input, expected, heads, steps, right };
   stages.set(definition, stage);
   return stage;
@@ -95,7 +103,7 @@ function exampleOf(mutant: Mutant): MutantExample {
     const change = mutant.change(stage.steps);
     if (!change) continue;
     const { dtype } = stage.input.x;
-    const made = changed(stage.steps, change).all(stage.heads.x);
+    const made = changed(stage.steps, change).all(widened(stage.heads.x));
     const y = made.map((value) => roundTo(dtype as FloatDtype, value));
     const error = errorOf(y, stage.right(), dtype as FloatDtype);
     if (error > (most?.error ?? 0)) most = { stage, y, error };
