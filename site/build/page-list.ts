@@ -53,6 +53,12 @@ export const PAGES: readonly Page[] = [
     'Drop the input and output of a RoPE kernel: what it did wrong.',
   ),
   page(
+    'probe',
+    'Probe',
+    'What a model server rotates',
+    'The RoPE, positions and weights of a model server, from its log-probabilities or a recording of them.',
+  ),
+  page(
     'museum',
     'Museum',
     'The museum of wrong kernels',

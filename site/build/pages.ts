@@ -40,10 +40,12 @@ const POLICY = [
 const FRAME_HASH = createHash('sha256')
   .update(readFileSync(join(SITE, 'src/write/frame.js')))
   .digest('base64');
-const policyOf = ({ path }: Page): string =>
-  path === 'write'
-    ? POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace("worker-src 'self'", '$& blob:')
-    : POLICY;
+const OWN_POLICIES: Readonly<Record<string, string>> = {
+  write: POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace("worker-src 'self'", '$& blob:'),
+  // A visitor's own server has no certificate.
+  probe: POLICY.replace(' https:;', ' https: http://localhost:* http://127.0.0.1:*;'),
+};
+const policyOf = ({ path }: Page): string => OWN_POLICIES[path] ?? POLICY;
 
 /**
  * Returns the whole page.

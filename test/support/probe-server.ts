@@ -77,11 +77,14 @@ export async function listen(handler: (path: string, body: string) => Promise<un
     request.setEncoding('utf8').on('data', (part: string) => (body += part));
     request.on('end', async () => {
       const path = request.url!;
-      asked.push({ path, body });
-      listening.headers = request.headers;
-      const answer = await handler(path, body);
+      const isPreflight = request.method === 'OPTIONS';
+      if (!isPreflight) asked.push({ path, body });
+      if (!isPreflight) listening.headers = request.headers;
+      const answer = isPreflight ? {} : await handler(path, body);
       response.statusCode = answer === undefined ? 404 : 200;
       response.setHeader('content-type', 'application/json');
+      response.setHeader('access-control-allow-origin', '*'); // as llama-server and vLLM answer pages
+      response.setHeader('access-control-allow-headers', 'authorization, content-type');
       response.end(JSON.stringify(answer ?? { error: 'no such path' }));
     });
   });

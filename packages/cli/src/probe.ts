@@ -1,11 +1,11 @@
 /** `ropewalk probe`: what a model server really computes. @module */
 import { appendFileSync, existsSync } from 'node:fs';
-import { parseJson } from '@ropewalk/formats';
 import { replaceFile, writeOutput } from '@ropewalk/formats/internal/node';
 import {
   type ChangeableEngine,
   changeableEngine,
   type Exchange,
+  parseRecording,
   probeSelf,
   probe as probeServer,
   reportLines,
@@ -110,7 +110,5 @@ function readExchanges(file: string, going: boolean): Exchange[] {
   const text = readTextFile(file);
   const whole = text.slice(0, text.lastIndexOf('\n') + 1);
   if (going && whole !== text) replaceFile(file, whole);
-  const lines = (going ? whole : text).split('\n');
-  if (lines.at(-1) === '') lines.pop();
-  return lines.map((line, n) => parseJson(line, `${file}: line ${n + 1}`) as Exchange);
+  return parseRecording(going ? whole : text, file);
 }

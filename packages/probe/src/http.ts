@@ -4,6 +4,7 @@
  *
  * @module
  */
+
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields, show } from 'ropewalk/internal';
 
@@ -16,6 +17,41 @@ export interface Exchange {
   readonly status: number;
   /** The answer's text. */
   readonly answer: string;
+}
+
+/**
+ * Reads a recording: an exchange on each line, as JSON.
+ *
+ * @param text - what `ropewalk probe --record` wrote
+ * @param name - the file's name, for messages
+ * @throws {RopewalkError} FORMAT for a line that is no JSON
+ * @example probe(url, { model, engine, recorded: parseRecording(text), offline: true })
+ */
+export function parseRecording(text: string, name = 'recording'): Exchange[] {
+  if (typeof text !== 'string') refuse('FORMAT', 'parseRecording: text', 'a text', text);
+  const lines = text.split('\n');
+  if (lines.at(-1) === '') lines.pop();
+  return lines.map((line, n) => {
+    try {
+      return JSON.parse(line) as Exchange;
+    } catch {
+      return fail(
+        'FORMAT',
+        `${name}: line ${n + 1}`,
+        'it is no JSON. A recording has an answer of the server on each line.',
+      );
+    }
+  });
+}
+
+/** The lengths of the prompts of a recording, those of texts by `lengthOf`. */
+export function recordedLengths(recorded: ArrayLike<Exchange>, lengthOf: (text: string) => number): number[] {
+  return Array.from(recorded).flatMap(({ body }) => {
+    if (body === undefined) return [];
+    const given = new Fields(parse(body, 'a recorded request'), 'a recorded request');
+    const all = given.raw('prompt') ?? given.raw('input_ids');
+    return Array.isArray(all) ? [all.length] : typeof all === 'string' ? [lengthOf(all)] : [];
+  });
 }
 
 /** How a server is reached. */

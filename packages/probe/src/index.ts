@@ -5,7 +5,7 @@
  */
 
 export { type Change, type ChangeableEngine, changeableEngine } from './change.js';
-export type { Access, Exchange } from './http.js';
+export { type Access, type Exchange, parseRecording } from './http.js';
 export type { Kind } from './hypotheses.js';
 export type { Fit, Judgement, Span, Verdict } from './judge.js';
 export { reportSvg } from './picture.js';

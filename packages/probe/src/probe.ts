@@ -5,7 +5,7 @@ import { checkInteger, type OptionNames, optionNames, reading } from 'ropewalk/i
 import { checkAccess } from './access.js';
 import type { ChangeableEngine } from './change.js';
 import { Expected, type Observed } from './expected.js';
-import { type Access, Client } from './http.js';
+import { type Access, Client, recordedLengths } from './http.js';
 import { type Judgement, judge } from './judge.js';
 import { type Api, findServer, type IdOf, type Row } from './server.js';
 import { TEXT } from './text.js';
@@ -16,7 +16,7 @@ export interface ProbeOptions extends Access {
   readonly model: Model;
   /** The engine from {@link changeableEngine} with which the model was loaded. */
   readonly engine: ChangeableEngine;
-  /** The tokens of the prompt. Default: 250, or as many as fit in both contexts. */
+  /** The tokens of the prompt. Default: those of the recording offline; else 250, or as many as fit in both contexts. */
   readonly tokens?: number | undefined;
   /** The text of the prompt, repeated where it is too short. Default: a story of our own. */
   readonly text?: string | undefined;
@@ -41,6 +41,7 @@ export interface ProbeReport extends Judgement {
 }
 
 const USUAL_TOKENS = 250;
+const LEAST_TOKENS = 16;
 /** The prompts of one token, for the noise. */
 const SINGLES = 24;
 /** The longest text that is looked at to tell hypotheses apart, as a multiple of the one that is sent. */
@@ -64,10 +65,16 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
   const client = new Client(url, access);
   const server = await findServer(client, idsOf(tokenizer, config.vocabSize));
   const most = Math.min(config.maxContext, (server.context ?? Number.POSITIVE_INFINITY) - 1);
+  // A recording has the text that was sent then: of servers that take a request for each position the longest prompt, of
+  // others the first long one, as a longer text may have followed.
+  const lengths = access.offline
+    ? recordedLengths(access.recorded ?? [], (text) => tokenizer.encode(text).length).filter((n) => n >= LEAST_TOKENS)
+    : [];
+  const usual = lengths.length === 0 ? USUAL_TOKENS : server.oneByOne ? Math.max(...lengths) : Math.min(...lengths);
   const count = checkInteger(
-    asked ?? Math.min(USUAL_TOKENS, most),
+    asked ?? Math.min(usual, most),
     'probe: tokens',
-    16,
+    LEAST_TOKENS,
     most,
     `the least context is ${most}`,
   );

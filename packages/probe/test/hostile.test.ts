@@ -5,7 +5,16 @@ import { loadModelFolder } from '@ropewalk/model/node';
 import { complaint, hostileCalls, misspeltCalls } from '../../../test/support/hostile.js';
 import { MARLINE, runOf, serve } from '../../../test/support/probe-server.js';
 import * as entry from '../src/index.js';
-import { changeableEngine, type Exchange, probe, probeSelf, reportLines, reportSvg, selfLines } from '../src/index.js';
+import {
+  changeableEngine,
+  type Exchange,
+  parseRecording,
+  probe,
+  probeSelf,
+  reportLines,
+  reportSvg,
+  selfLines,
+} from '../src/index.js';
 
 const own = changeableEngine({ backend: 'cpu', threads: 1 });
 const model = await loadModelFolder(MARLINE, { engine: own });
@@ -51,6 +60,7 @@ const CALLS: Record<
     ],
     1,
   ],
+  parseRecording: [parseRecording, () => [`${JSON.stringify(recorded[0])}\n`, 'a.jsonl']],
   selfLines: [selfLines, () => [{ ...self }], 0],
   reportSvg: [reportSvg, () => [{ ...report }], 0],
   reportLines: [reportLines, () => [{ ...report }], 0],

@@ -9,9 +9,10 @@ import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { Failure } from '../shared/failure.js';
 import { ModelField } from '../shared/model-field.js';
+import { type Source, sourceOf } from '../shared/model-source.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
-import type { How, Loaded, Looked, Models, Source } from './model.worker.js';
+import type { How, Loaded, Looked, Models } from './model.worker.js';
 
 const SOURCES = { box: 'The model in the box', other: 'Another: files, a name or an address' } as const;
 const BACKENDS = {
@@ -254,14 +255,7 @@ function Generate() {
           disabled={!idle}
           onFiles={(files) => void choose({ kind: 'files', files }, '')}
           onError={setError}
-          onFound={(found) =>
-            choose(
-              found.kind === 'gguf'
-                ? { kind: 'remote', parts: found.parts }
-                : { kind: 'address', address: new URL('.', found.url).href },
-              found.asked,
-            )
-          }
+          onFound={(found) => choose(sourceOf(found), found.asked)}
         >
           {other?.kind === 'files' && <p>{other.files.map(({ name }) => name).join(', ')}</p>}
         </ModelField>

@@ -1,8 +1,6 @@
 /** Loads a model and generates text. The page only shows the results. @module */
 import {
   type ChatMessage,
-  fetchModelFiles,
-  fetchSource,
   type Generation,
   generate,
   type LoadProgress,
@@ -14,17 +12,7 @@ import {
 import { expose } from 'comlink';
 import { BACKENDS } from 'ropewalk';
 import { breath } from '../shared/breath.js';
-import type { Remote } from '../shared/remote.js';
-
-/** The source of a model. */
-export type Source =
-  /** The bundled model, with the site's root. */
-  | { readonly kind: 'box'; readonly base: string }
-  | { readonly kind: 'files'; readonly files: readonly File[] }
-  /** A GGUF on another host, or its parts. */
-  | { readonly kind: 'remote'; readonly parts: readonly Remote[] }
-  /** The address of a folder in HuggingFace's form. */
-  | { readonly kind: 'address'; readonly address: string };
+import { filesOf, type Source } from '../shared/model-source.js';
 
 /** The engine that runs it. */
 export interface How {
@@ -57,21 +45,6 @@ export interface Wish {
   readonly topP: number;
   readonly topK: number;
   readonly seed?: number;
-}
-
-/** Keeps the page's address and the visitor's cookies from the hosts of models. */
-const init = { referrerPolicy: 'no-referrer', credentials: 'omit' } as const;
-
-async function filesOf(source: Source): Promise<ModelFiles> {
-  if (source.kind === 'files') return new Map(source.files.map((file) => [file.name, file]));
-  if (source.kind === 'remote') {
-    const opened = new Map<string, Awaited<ReturnType<typeof fetchSource>>>();
-    for (const { name, url } of source.parts) opened.set(name, await fetchSource(url, init));
-    return opened;
-  }
-  return source.kind === 'address'
-    ? fetchModelFiles(source.address, { init })
-    : fetchModelFiles(`${source.base}data/marline/model-q8_0.gguf`);
 }
 
 /** This value ends loading after the headers. */
