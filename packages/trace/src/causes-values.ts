@@ -319,11 +319,14 @@ async function sumsOf(
   if (stream?.data.length !== scene.a.data.length || branch?.data.length !== scene.a.data.length) return [];
   const name = block === 'attn' ? 'attention' : 'the MLP';
   const normed = (await scene.load(block === 'attn' ? 'attn_norm' : 'mlp_norm', layer)).a;
+  const summed = (x: number, y: number, rows = stream): Float32Array =>
+    made(scene.a, (at) => x * rows.data[at]! + y * branch.data[at]!);
   // Granite multiplies what a block adds.
   const sum = (await scene.load(block === 'attn' ? 'mid' : 'out', layer)).a;
   const added = sum?.data.length === branch.data.length && sum.data.map((x, n) => x - stream.data[n]!);
-  const [own] = added ? factorOf(branch.data, added, () => 0, 1) : [1];
-  const r = own && Math.abs(own - 1) > 1e-3 ? own : 1;
+  const [own = 1] = added ? factorOf(branch.data, added, () => 0, 1) : [];
+  const isOwn = sum && Math.abs(own - 1) > 1e-3 && compare(sum, { ...sum, data: summed(1, own) }).worst <= scene.proof;
+  const r = isOwn ? own : 1;
   const times = `Beside the stream, the output of ${name} is ${number(1 / r)} times as large in B as in A.`;
   const sums: readonly (readonly [id: string, says: string, ofStream: number, ofBranch: number])[] = [
     r === 1
@@ -335,8 +338,6 @@ async function sumsOf(
     ['branch doubled', `The output of ${name} is added twice.`, 1, 2 * r],
     ['branch negated', `The output of ${name} is subtracted.`, 1, -r],
   ];
-  const summed = (x: number, y: number, rows = stream): Float32Array =>
-    made(scene.a, (at) => x * rows.data[at]! + y * branch.data[at]!);
   const all = sums.map(([id, says, x, y]): [string, string, Float32Array] => [id, says, summed(x, y)]);
   if (normed?.data.length === branch.data.length) {
     const says = `B adds the output of ${name} to the normed stream: the residual is taken behind the norm.`;

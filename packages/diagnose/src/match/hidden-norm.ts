@@ -17,8 +17,8 @@ const some = ({ rows }: Heads): readonly number[] => rows.filter((_, n) => n % M
 
 /** Takes the first tokens of a long observation, so that the fit does not widen all of it. */
 function firstTokens(observation: Observation): Observation {
-  const { x, y, layout } = observation;
-  const positions = Tensor.isTensor(observation.positions) ? observation.positions : tensorFrom(observation.positions);
+  const { x, y, layout, positions: given } = observation;
+  const positions = Tensor.isTensor(given) ? given : tensorFrom(Float64Array.from(given));
   const [tokensAt, headsAt] = layout === 'bnsh' ? [x.rank - 2, x.rank - 3] : [x.rank - 3, x.rank - 2];
   const [tokens, last] = [x.shape[tokensAt]!, positions.rank - 1];
   const count = Math.max(2, Math.ceil(MAX_ROWS / x.shape[headsAt]!));
