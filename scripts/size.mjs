@@ -12,7 +12,7 @@ const BUDGETS = {
   ascend: 6_625,
   bench: 2_450,
   checkpoint: 1_866,
-  cli: 9_151,
+  cli: 9_231,
   devices: 2_070,
   diagnose: 11_634,
   dialects: 9_338,

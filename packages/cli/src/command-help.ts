@@ -49,6 +49,7 @@ const GROUPS: Readonly<Record<string, Readonly<Record<string, readonly [page: st
       'probe http://localhost:8080 -m model.gguf',
       'probe http://localhost:8080',
       'probe --replay answers.jsonl -m folder',
+      'probe http://localhost:8080 -m model.gguf --watch 60 --history probes.jsonl',
     ],
     trace: ['trace.md', "trace record -p 'Call me' -o ours", 'trace ours theirs.safetensors'],
     cache: ['model.md#engines', 'cache', 'cache --remove'],

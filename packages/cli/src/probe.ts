@@ -1,17 +1,22 @@
 /** `ropewalk probe`: what a model server really computes. @module */
 import { appendFileSync, existsSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+import { parseJson } from '@ropewalk/formats';
 import { replaceFile, writeOutput } from '@ropewalk/formats/internal/node';
 import {
   type ChangeableEngine,
   changeableEngine,
   type Exchange,
+  type ProbeReport,
   parseRecording,
   probeSelf,
   probe as probeServer,
   reportLines,
   reportSvg,
+  type SelfReport,
   selfLines,
 } from '@ropewalk/probe';
+import { RopewalkError } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { untilInterrupted } from './interrupt.js';
 import { Flags, type Switches, type Texts } from './options.js';
@@ -20,7 +25,7 @@ import { loadForCommand, type ModelRunOptions } from './run-model.js';
 import { readTextFile } from './text-input.js';
 
 export type ProbeCommandOptions = Pick<ModelRunOptions, 'model' | 'threads' | 'json'> &
-  Texts<'tokens' | 'file' | 'keyEnv' | 'timeout' | 'budget' | 'record' | 'replay' | 'svg'> &
+  Texts<'tokens' | 'file' | 'keyEnv' | 'timeout' | 'budget' | 'record' | 'replay' | 'svg' | 'watch' | 'history'> &
   Switches<'json'>;
 
 /**
@@ -53,35 +58,109 @@ export async function probe(url: string | undefined, options: ProbeCommandOption
   };
   const address = url ?? 'http://recorded';
   const { json } = options;
+  const minutes = flags.positive('watch', 10_000);
+  if (minutes !== undefined)
+    flags.refuseAny(['record', 'replay'], 'a watched server is asked anew each time. Leave it out.');
+  if (options.model === undefined)
+    flags.refuseAny(
+      ['file', 'threads', 'svg'],
+      'it is about a model, and there is none. Give one with --model, or leave it out.',
+    );
+  if (options.history !== undefined) readHistory(options.history);
+  const text = file === undefined ? undefined : readTextFile(file);
   const isOk = await untilInterrupted('probe', async (signal) => {
-    const bar = barOf(json);
-    if (options.model === undefined) {
-      flags.refuseAny(
-        ['file', 'threads', 'svg'],
-        'it is about a model, and there is none. Give one with --model, or leave it out.',
-      );
-      const report = await probeSelf(address, { ...given, signal, onProgress: bar.to }).finally(bar.stop);
-      printResult(json, { json: () => report, lines: () => selfLines(report) });
-      return report.verdict === 'agrees';
-    }
-    const text = file === undefined ? undefined : readTextFile(file);
     let engine: ChangeableEngine | undefined;
     const open = async (threads: number | undefined): Promise<ChangeableEngine> => {
       engine = changeableEngine({ threads });
       return engine;
     };
-    const model = await loadForCommand(options, signal, { engine: open });
-    try {
-      const all = { ...given, signal, text, model, engine: engine!, onProgress: bar.to };
-      const report = await probeServer(address, all).finally(bar.stop);
-      printResult(json, { json: () => report, lines: () => reportLines(report) });
+    const model = options.model === undefined ? undefined : await loadForCommand(options, signal, { engine: open });
+    /** Asks the server once. */
+    const ask = async (): Promise<Asked> => {
+      const bar = barOf(json);
+      const all = { ...given, signal, onProgress: bar.to };
+      if (!model) {
+        const report = await probeSelf(address, all).finally(bar.stop);
+        return { report, lines: selfLines(report) };
+      }
+      const report = await probeServer(address, { ...all, text, model, engine: engine! }).finally(bar.stop);
       if (options.svg !== undefined) writeOutput(options.svg, reportSvg(report), '--svg');
-      return report.verdict === 'agrees';
+      return { report, lines: reportLines(report) };
+    };
+    try {
+      for (;;) {
+        const asked = await ask().catch((error: unknown) => silence(error, minutes !== undefined));
+        const history = options.history === undefined ? undefined : keep(options.history, withoutQuery(address), asked);
+        printResult(json, {
+          json: () => ({ ...asked.report, ...(history && { history }) }),
+          lines: () => [...asked.lines, ...(history ? ['', `  history     ${history.says}`] : [])],
+        });
+        // Between two probes an interrupt ends the watch well.
+        if (minutes !== undefined) await setTimeout(minutes * 60_000, undefined, { signal }).catch(() => {});
+        if (minutes === undefined || signal.aborted) return asked.report.verdict === 'agrees';
+      }
     } finally {
-      model.dispose();
+      model?.dispose();
     }
   });
   return isOk ? EXIT.ok : EXIT.failed;
+}
+
+/** The outcome of one probe; a watched server may be silent. */
+interface Asked {
+  readonly report: ProbeReport | SelfReport | { readonly verdict: 'silent'; readonly error: string };
+  readonly lines: readonly string[];
+}
+
+/** Takes a server that does not answer for an outcome, where it is watched. @throws every other error */
+function silence(error: unknown, isWatched: boolean): Asked {
+  if (!isWatched || !(error instanceof RopewalkError) || error.code !== 'DEVICE') throw error;
+  return { report: { verdict: 'silent', error: error.message }, lines: [`SILENT: ${error.message}`] };
+}
+
+/** A query may hold a secret, and a history goes to others. */
+const withoutQuery = (address: string): string =>
+  URL.canParse(address) ? new URL(address).origin + new URL(address).pathname.replace(/\/$/, '') : address;
+
+/** A line of a history. */
+interface Kept {
+  readonly time: string;
+  readonly url: string;
+  readonly verdict: string;
+  /** The first line of the verdict. */
+  readonly says: string;
+  readonly noise?: number;
+  readonly difference?: number;
+}
+
+/** Reads a history. @throws {RopewalkError} FORMAT for a line that is no JSON */
+function readHistory(file: string): Kept[] {
+  const lines = existsSync(file) ? readTextFile(file).split('\n') : [];
+  return lines.flatMap((line, n) => (line === '' ? [] : [parseJson(line, `${file}: line ${n + 1}`) as Kept]));
+}
+
+/** Adds a probe to the history, and says what has changed since the last one of the server. */
+function keep(
+  file: string,
+  url: string,
+  { report, lines }: Asked,
+): { readonly changed: boolean; readonly says: string } {
+  const past = readHistory(file).filter((one) => one.url === url);
+  const now: Kept = {
+    time: new Date().toISOString(),
+    url,
+    verdict: report.verdict,
+    says: lines.find((line) => /^[A-Z]{2,}/.test(line))!,
+    ...('noise' in report && { noise: report.noise }),
+    ...('difference' in report && { difference: report.difference }),
+  };
+  const isCut = existsSync(file) && !/^$|\n$/.test(readTextFile(file));
+  appendFileSync(file, `${isCut ? '\n' : ''}${JSON.stringify(now)}\n`);
+  const last = past.at(-1);
+  if (!last) return { changed: false, says: `the first probe of this server in ${file}` };
+  return last.says === now.says
+    ? { changed: false, says: `as at ${last.time}; ${past.length + 1} probes since ${past[0]!.time}` }
+    : { changed: true, says: `CHANGED since ${last.time}: ${last.says}` };
 }
 
 /** Makes a bar for each part of the work, one after the other. */

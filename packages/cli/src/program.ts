@@ -662,6 +662,8 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     )
     .option('--record <file>', 'keep the answers there; what the file has already is not asked again')
     .option('--replay <file>', 'judge the answers in a recording, without a server')
+    .option('--history <file>', 'add the verdict there, a JSON line, and say what changed since the last one')
+    .option('--watch <minutes>', 'probe again and again, with so long a pause, until it is interrupted')
     .option('--svg <file>', 'draw the differences by position there, with the hypothesis that fits')
     .option('-t, --threads <n>', `threads that compute, at most ${MAX_THREADS}`)
     .option(...JSON_OBJECT)

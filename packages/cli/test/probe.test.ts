@@ -1,12 +1,13 @@
 /** `ropewalk probe` with a server of the tests: its report, recordings and refusals. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Model } from '@ropewalk/model';
 import { ROOT } from '../../../test/support/build.js';
-import { ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
+import { commandPath, ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
 import { type Listening, MARLINE, marlineWith, runOf, serve } from '../../../test/support/probe-server.js';
 
 const ropewalk = (...args: string[]) => ropewalkIn(ROOT, ...args);
@@ -79,6 +80,50 @@ describe('ropewalk probe', () => {
     assert.deepEqual(readFileSync(record, 'utf8').split('\n').length, lines.length, 'the cut line is gone');
     const again = await ropewalk('probe', ...common, '--replay', record, '--json');
     assert.equal(JSON.parse(again.stdout).verdict, 'named', again.stderr);
+  });
+
+  test('a history says what has changed since the last probe of a server', async () => {
+    const history = join(folder, 'history.jsonl');
+    const probed = (url: string) => ropewalk('probe', url, ...common, '--history', history);
+    assert.match((await probed(server.url)).stdout, /^ {2}history {5}the first probe of this server in /m);
+    assert.match((await probed(server.url)).stdout, /^ {2}history {5}as at 20\S+Z; 2 probes since 20\S+Z$/m);
+    const lines = readFileSync(history, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    assert.deepEqual(
+      lines.map(({ url, verdict, says }) => [url, verdict, says]),
+      Array(2).fill([
+        server.url,
+        'named',
+        "DIFFERENT: the server rotates with base 500,000, and the model's is 10,000",
+      ]),
+    );
+    writeFileSync(history, `${JSON.stringify({ ...lines[0], says: 'OK: as the files say' })}`); // its line has no end
+    const { stdout } = await ropewalk('probe', server.url, ...common, '--history', history, '--json');
+    assert.match(JSON.parse(stdout).history.says, /^CHANGED since 20\S+Z: OK: as the files say$/);
+    assert.equal(readFileSync(history, 'utf8').split('\n').length, 3);
+    writeFileSync(history, 'no JSON\n');
+    const [refused, before] = [await probed(server.url), server.asked.length];
+    assert.deepEqual([refused.status, readFileSync(history, 'utf8')], [2, 'no JSON\n']);
+    assert.equal((await probed(server.url)).status, 2);
+    assert.equal(server.asked.length, before, 'it is read before the server is asked');
+  });
+
+  test('a watched server is probed until an interrupt; one that is silent is no error', async () => {
+    const history = join(folder, 'watched.jsonl');
+    const args = ['probe', 'http://127.0.0.1:1', '--watch', '0.002', '--history', history, '--json'];
+    const child = spawn(process.execPath, [commandPath(), ...args], { cwd: ROOT });
+    let seen = '';
+    for await (const part of child.stdout.setEncoding('utf8')) {
+      seen += part;
+      if (seen.split('\n').length > 3) child.kill('SIGINT');
+    }
+    const lines = readFileSync(history, 'utf8').trimEnd().split('\n');
+    assert.ok(lines.length >= 3 && lines.every((line) => JSON.parse(line).verdict === 'silent'), seen);
+    const { status, stderr } = await ropewalk('probe', server.url, '--watch', '1', '--record', record);
+    assert.equal(status, 2);
+    assert.match(stderr, /--record: a watched server is asked anew each time/);
   });
 
   test('without a model the server is compared with itself', async () => {
