@@ -1,5 +1,6 @@
 /** Tests the page Explore: published models, dropped files, and the tabs Compare, Convert and Export. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -198,6 +199,24 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
       assert.deepEqual(wrong, []);
       await page.close();
     }
+  });
+
+  test('passport: a stamp is held against the model', async () => {
+    const { page, wrong } = await opened.visit(`explore/?tab=passport&model=${encodeURIComponent(LLAMA)}`);
+    const panel = page.getByRole('tabpanel', { name: 'Passport' });
+    const config = MODELS.find(({ id }) => id === LLAMA)!.config as object;
+    const stampOf = (json: object) => {
+      const { table } = passportOf([{ name: 'config.json', json }]);
+      const stamp = { form: 'rope-passport/1', hash: createHash('sha256').update(table!).digest('hex') };
+      return { name: 'rope-passport.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(stamp)) };
+    };
+    await panel.locator('input[type=file]').setInputFiles(stampOf(config));
+    await panel.getByText('rope-passport.json is held against the model: it is of this RoPE.').waitFor();
+    await panel.locator('input[type=file]').setInputFiles(stampOf({ ...config, rope_theta: 10000 }));
+    await panel.getByText(/rope-passport\.json: it was written for another RoPE/).waitFor();
+    await panel.getByRole('button', { name: 'Leave it out' }).click();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
   });
 
   test('passport: several forms, compared with the first; each may be left out', async () => {

@@ -3,14 +3,14 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readRopeSource } from '@ropewalk/checkpoint/node';
 import { type Passport, type PassportForm, passportOf } from '@ropewalk/dialects';
-import { describeReading } from '@ropewalk/dialects/internal';
+import { checkStamp, describeReading, STAMP_FORM } from '@ropewalk/dialects/internal';
 import { describeLayers } from '@ropewalk/dialects/internal/models';
 import { readJsonFile, writeOutput } from '@ropewalk/formats/internal/node';
 import { isGraphFolder, modelFileOf, onnxFileOf, readGgufModel } from '@ropewalk/formats/node';
 import { graphRope } from '@ropewalk/onnx';
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { countLayers, escapeMarkup, Fields } from 'ropewalk/internal';
+import { countLayers, escapeMarkup } from 'ropewalk/internal';
 import { problemsOf, readGraph } from './inspect-graph.js';
 import { Flags, type Switches, type Texts } from './options.js';
 import { counted, EXIT, printable, printResult } from './output.js';
@@ -23,9 +23,6 @@ export type PassportCommandOptions = Omit<ModelRunOptions, 'model' | 'cacheDtype
   Switches<'strict' | 'check' | 'estimate'> & { readonly serve?: readonly string[] };
 
 type Finding = Passport['findings'][number];
-
-/** The name of a stamp's form. */
-const FORM = 'rope-passport/1';
 
 /**
  * @param paths - the forms of one model; the first is what its maker published
@@ -54,7 +51,7 @@ export async function passport(paths: readonly string[], options: PassportComman
   const findings = [...graphs, ...result.findings];
   const isStamped = hash !== undefined && findings.every(({ level }) => level !== 'error');
   if (options.stamp !== undefined && hash !== undefined) {
-    if (options.check) findings.push(...checkStamp(options.stamp, hash));
+    if (options.check) findings.push(...checkStamp(readJsonFile(options.stamp), options.stamp, hash));
     else if (isStamped) writeStamp(options.stamp, hash, result);
   }
   const cost = options.text === undefined ? undefined : await costOf(paths[0]!, options.text, result, options);
@@ -115,24 +112,11 @@ async function readGraphForm(
   return { form: { name: path, reader: 'the graph itself', model }, findings };
 }
 
-/** Holds a model against a stamp. */
-function checkStamp(path: string, hash: string): Finding[] {
-  const stamp = new Fields(readJsonFile(path), path);
-  const form = stamp.text('form');
-  if (form !== FORM) refuse('FORMAT', `${path}: form`, FORM, form, 'Write the stamp again with --stamp.');
-  const stamped = stamp.text('hash');
-  if (stamped === hash) return [];
-  const says = `it was written for another RoPE: its hash begins with ${printable(stamped.slice(0, 12))}, and that of this model with ${hash.slice(0, 12)}.`;
-  return [
-    { level: 'error', where: path, says, repair: 'If the change is meant, write the stamp again without --check.' },
-  ];
-}
-
 function writeStamp(path: string, hash: string, { readings }: Passport): void {
   const [first] = readings;
   const { architecture, numLayers, layers } = first!.model!;
   const stamp = {
-    form: FORM,
+    form: STAMP_FORM,
     ropewalk: VERSION,
     hash,
     reader: first!.reader,

@@ -6,3 +6,4 @@ export { GGUF_ARCHITECTURES } from './gguf-architectures.js';
 export { ropeFromConfig } from './huggingface.js';
 export { MODELS, REFUSED, WITHOUT_ROPE } from './huggingface-models.js';
 export { describeReading } from './passport/passport.js';
+export { checkStamp, STAMP_FORM } from './passport/stamp.js';

@@ -5,7 +5,7 @@ import { Failure } from '../shared/failure.js';
 import { ModelField } from '../shared/model-field.js';
 import type { Source } from './model.js';
 import type { Call, Open } from './parts.js';
-import type { Opened, ReadByAll } from './rope.worker.js';
+import type { Opened, ReadByAll, Stamp } from './rope.worker.js';
 
 /** Separates the forms in the address. No name of a file or a model has it. */
 const BETWEEN = ' | ';
@@ -13,6 +13,15 @@ const BETWEEN = ' | ';
 /** The form that readers get of a source: its files, or the fields of a model of the list. */
 function formOf({ id, opened, config }: Source): Opened {
   return opened ?? { kind: 'json', file: `${id}/config.json`, json: config, bytes: 0, bytesRead: 0 };
+}
+
+/** The most bytes that a stamp has. */
+const MOST_STAMP = 2 ** 20;
+
+/** Reads a file if it is a stamp. */
+async function stampOf(file: File): Promise<Stamp | undefined> {
+  const text = /\.json$/i.test(file.name) && file.size <= MOST_STAMP ? await file.text() : '';
+  return text.includes('"rope-passport/') ? { name: file.name, json: JSON.parse(text) } : undefined;
 }
 
 /**
@@ -38,20 +47,30 @@ export function PassportTab(props: {
   const [linked] = useState(ids.find((id) => !sources.some((one) => one.id === id)));
   const add = (id: string): void => setForms([...ids.filter((one) => one !== id), id].join(BETWEEN));
   const [found, setFound] = useState<ReadByAll>();
+  const [stamp, setStamp] = useState<Stamp>();
   const [error, setError] = useState<unknown>();
+  async function take(given: readonly File[]): Promise<void> {
+    const forms: File[] = [];
+    for (const file of given) {
+      const one = await stampOf(file);
+      if (one) setStamp(one);
+      else forms.push(file);
+    }
+    if (forms.length > 0) add(await open(forms));
+  }
   const several = new Set(found?.readings.map(({ form }) => form)).size > 1;
   useEffect(() => {
     let current = true;
     setError(undefined);
     const given = [source, ...others].map(formOf);
-    call((ropes) => ropes.passport(given, context, serve.trim()) as Promise<ReadByAll>).then(
+    call((ropes) => ropes.passport(given, context, serve.trim(), stamp) as Promise<ReadByAll>).then(
       (read) => current && setFound(read),
       (failure) => current && setError(failure),
     );
     return () => {
       current = false;
     };
-  }, [source, others.map(({ id }) => id).join(BETWEEN), context, serve]);
+  }, [source, others.map(({ id }) => id).join(BETWEEN), context, serve, stamp]);
   return (
     <>
       <div class="fields">
@@ -66,10 +85,10 @@ export function PassportTab(props: {
         </label>
       </div>
       <ModelField
-        label="another form of this model, a config.json or a GGUF,"
+        label="another form of this model, a config.json or a GGUF, or its rope-passport.json,"
         asks="config.json or the header of a GGUF"
         linked={linked}
-        onFiles={(given) => open(given).then(add, setError)}
+        onFiles={(given) => void take(given).catch(setError)}
         onError={setError}
         onFound={async (found) => add(await open(found))}
       >
@@ -82,6 +101,15 @@ export function PassportTab(props: {
             </button>
           </p>
         ))}
+        {stamp && (
+          <p>
+            {stamp.name} is held against the model
+            {found?.isStamped && ': it is of this RoPE'}.{' '}
+            <button type="button" onClick={() => setStamp(undefined)}>
+              Leave it out
+            </button>
+          </p>
+        )}
       </ModelField>
       <Failure error={error} next="Mend the command, or leave it out." />
       {found && (

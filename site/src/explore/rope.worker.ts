@@ -14,7 +14,7 @@ import {
   PEERS,
   passportOf,
 } from '@ropewalk/dialects';
-import { describeReading, rotationMatrix } from '@ropewalk/dialects/internal';
+import { checkStamp, describeReading, rotationMatrix } from '@ropewalk/dialects/internal';
 import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
 import {
   type AnglePrecision,
@@ -89,6 +89,21 @@ export interface ReadByAll {
     readonly why: readonly string[];
   }[];
   readonly findings: Passport['findings'];
+  /** Whether a stamp that was given is of this RoPE. */
+  readonly isStamped: boolean | undefined;
+}
+
+/** A stamp of `ropewalk passport --stamp`. */
+export interface Stamp {
+  readonly name: string;
+  readonly json: unknown;
+}
+
+/** The SHA-256 of a text. */
+async function hashOf(text: string): Promise<string> {
+  if (!crypto.subtle) throw new Error('A stamp needs this page over https, or from this device.');
+  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text)));
+  return Array.from(hash, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** The options of an export. */
@@ -256,7 +271,12 @@ const worker = {
   },
 
   /** Reads the forms of a model as every reader does. @param serve - a server's command; empty for none */
-  passport(given: readonly Opened[], context: number | undefined, serve: string): ReadByAll {
+  async passport(
+    given: readonly Opened[],
+    context: number | undefined,
+    serve: string,
+    stamp: Stamp | undefined,
+  ): Promise<ReadByAll> {
     const forms = given.map((opened): PassportForm => {
       const name = opened.file;
       return opened.kind === 'json'
@@ -264,8 +284,11 @@ const worker = {
         : { name, header: { ...opened, readTensor: (tensor) => opened.factors.get(tensor) } };
     });
     const { readings, findings } = passportOf(forms, { context, ...(serve && { serve: [serve] }) });
+    const ofStamp =
+      stamp && checkStamp(stamp.json, stamp.name, await hashOf(passportOf(forms.slice(0, 1)).table ?? ''));
     return {
-      findings,
+      findings: [...findings, ...(ofStamp ?? [])],
+      isStamped: ofStamp && ofStamp.length === 0,
       readings: readings.map((one) => ({
         form: one.form,
         reader: one.reader,
