@@ -103,6 +103,21 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     await page.context().close();
   });
 
+  test('another kind of layer with which y is right is told', async () => {
+    const { page, wrong: bad } = await opened.visit('diagnose/?layer=5');
+    const gemma = { model_type: 'gemma3_text', head_dim: 64, num_hidden_layers: 12, rope_theta: 1e6 };
+    await choose(page, {
+      'x.npy': npy(x),
+      'y.npy': npy(right), // as layers with a window, and layer 5 has none
+      'positions.npy': npy(positions),
+      'config.json': JSON.stringify({ ...JSON.parse(CONFIG), ...gemma, rope_local_base_freq: 10000 }),
+    });
+    await run(page);
+    await page.getByText('Other options: y is right with layer 0. The report is on the fields as given.').waitFor();
+    assert.deepEqual(bad, []);
+    await page.context().close();
+  });
+
   test('three .npy and a config.json: the bug is named, with the report that the library gives', async () => {
     const { page, wrong: bad } = await opened.visit('diagnose/');
     await choose(page, {

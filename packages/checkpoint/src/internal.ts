@@ -1,2 +1,2 @@
 /** Functions for the other packages of Ropewalk. They promise nothing, and change without notice. @module */
-export { contextSeen, expectationOf, type KernelRun, observationOf } from './observation.js';
+export { contextSeen, expectationOf, type KernelRun, observationOf, optionsLeftOut } from './observation.js';

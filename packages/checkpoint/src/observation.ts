@@ -1,8 +1,9 @@
 /** The inputs of a diagnosis as users give them: a kernel's arrays, and the RoPE that it should have computed. @module */
 import { checkStored, type Expected, type Observation, splitHeads } from '@ropewalk/diagnose';
-import { shortContextOf } from '@ropewalk/dialects/internal/models';
+import { groupLayers, longestOf, shortContextOf } from '@ropewalk/dialects/internal/models';
 import type { FloatDtype, RopeLayout, RopeSpec, Tensor } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
+import type { RopeSource } from './rope/model-source.js';
 
 /** The arrays of a kernel's run, and what they do not say themselves. */
 export interface KernelRun {
@@ -74,6 +75,30 @@ export function contextSeen(spec: RopeSpec, positions: KernelRun['positions']): 
   let last = 0;
   for (const position of values) last = Math.max(last, position);
   return Number.isSafeInteger(last) && last >= short ? last + 1 : undefined;
+}
+
+/** Options with which a kernel may be right that is wrong with those that were given. */
+export interface LeftOut {
+  readonly layer?: number;
+  readonly context?: number;
+  readonly dtype?: 'f16' | 'bf16';
+}
+
+/**
+ * Lists what a user may have left out, one at a time: other kinds of layers, contexts that choose other frequencies, the
+ * other 16-bit dtype.
+ *
+ * @param layer - the layer that was given, or 0
+ */
+export function optionsLeftOut(source: RopeSource | undefined, layer: number, dtype: string | undefined): LeftOut[] {
+  const model = source?.kind === 'model' ? source.model : undefined;
+  const layers = groupLayers(model?.layers ?? []).filter((group) => group.rope && !group.layers.includes(layer));
+  const { short, context } = (model && longestOf(model)) ?? {};
+  return [
+    ...layers.map((group) => ({ layer: group.layers[0]! })),
+    ...[short, context].flatMap((tokens) => (tokens === undefined ? [] : [{ context: tokens }])),
+    ...(dtype === 'bf16' ? [{ dtype: 'f16' as const }] : dtype === 'f16' ? [{ dtype: 'bf16' as const }] : []),
+  ];
 }
 
 /**

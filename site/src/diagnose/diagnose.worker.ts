@@ -1,7 +1,7 @@
 /** Reads dumps, diagnoses them, and keeps the heads for the pictures. The page only shows the results. @module */
 
-import { layerOf, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
-import { contextSeen, expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
+import { layerOf, type RopeSource, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
+import { contextSeen, expectationOf, observationOf, optionsLeftOut } from '@ropewalk/checkpoint/internal';
 import {
   CAUSES,
   type Diagnosis,
@@ -14,7 +14,7 @@ import {
   type ReadHeads,
   readHeads,
 } from '@ropewalk/diagnose';
-import { type DiagnosisReport, linesOf, reportOf } from '@ropewalk/diagnose/internal';
+import { type DiagnosisReport, hiddenNorm, isAsExpected, linesOf, reportOf } from '@ropewalk/diagnose/internal';
 import { type DumpFile, dumpOf, parseJson, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
 import { expose } from 'comlink';
@@ -83,6 +83,8 @@ export interface BugWords {
 /** The content of the page. */
 export interface Report {
   readonly verdict: Diagnosis['verdict'];
+  /** An option that the user may have left out: with it y is right. */
+  readonly rightWith: string | undefined;
   /** Says whether another layout gives a known bug. Then it is not certain that the kernel is right. */
   readonly unsettled: boolean;
   readonly told: DiagnosisReport;
@@ -191,6 +193,7 @@ interface Task {
   readonly expected: Expected | undefined;
   readonly from: string | undefined;
   readonly example?: Report['example'];
+  readonly source?: RopeSource;
 }
 
 const bugWords = ({ id, does, cause, threads }: (typeof MUTANTS)[number]): BugWords => ({
@@ -236,7 +239,7 @@ async function expectedOf(
   { kind, model, text, remote, layer, context, direction }: Meant,
   files: readonly File[],
   positions: Parameters<typeof contextSeen>[1],
-): Promise<Pick<Task, 'expected' | 'from'>> {
+): Promise<Pick<Task, 'expected' | 'from' | 'source'>> {
   const way = direction === 'backward' || direction === 'forward' ? direction : undefined;
   if (kind === 'nothing') return { expected: undefined, from: undefined };
   if (kind === 'model') {
@@ -276,10 +279,30 @@ async function expectedOf(
           },
         });
   const number = wholeOf(layer, 'layer', 0);
-  const given = layerOf(sourceAt(tokens), number);
+  const source = sourceAt(tokens);
+  const given = layerOf(source, number);
   const seen = tokens === undefined ? contextSeen(given.spec, positions) : undefined;
-  if (seen === undefined) return expectationOf(given, way);
-  return expectationOf({ ...layerOf(sourceAt(seen), number), from: `${given.from}, ${seen} tokens in use` }, way);
+  if (seen === undefined) return { ...expectationOf(given, way), source };
+  const from = `${given.from}, ${seen} tokens in use`;
+  return { ...expectationOf({ ...layerOf(sourceAt(seen), number), from }, way), source };
+}
+
+/** Finds what the user may have left out, in words: with it the kernel is right. */
+async function rightWithOf(asked: Asked, { source, observation, expected }: Task, layout: RopeLayout) {
+  if (asked.kind !== 'files' || !expected) return undefined;
+  const { form, meant } = asked;
+  for (const left of optionsLeftOut(source, wholeOf(meant.layer, 'layer', 0) ?? 0, form.dtype)) {
+    const { dtype = form.dtype, layer = meant.layer, context = meant.context } = left;
+    try {
+      const other = { ...meant, layer: String(layer), context: String(context) };
+      const task = await taskOf({ ...asked, form: { ...form, dtype }, meant: other });
+      if (isAsExpected({ ...task.observation, layout }, task.expected!)) return Object.entries(left).flat().join(' ');
+    } catch (error) {
+      if (!(error instanceof RopewalkError)) throw error; // the dumps do not fit this option
+    }
+  }
+  const norm = hiddenNorm({ ...observation, layout }, expected);
+  return norm && `a norm of each head before the rotation, with an epsilon of ${norm.eps}`;
 }
 
 let shown: ReadHeads | undefined;
@@ -326,7 +349,8 @@ const kernel = {
    * @param tell - is called about ten times a second with the share that is done
    */
   async run(asked: Asked, tell: (done: number) => void): Promise<Report> {
-    const { observation, expected, from, example } = await taskOf(asked);
+    const task = await taskOf(asked);
+    const { observation, expected, from, example } = task;
     let told = 0;
     const result = diagnose(observation, expected, {
       progress: (done) => {
@@ -336,6 +360,8 @@ const kernel = {
       },
     });
     const { found, layout, named, verdict, next, worst } = result;
+    const isFine = layout.otherwise.length === 0 && ['as expected', 'less precise', 'rotation'].includes(verdict);
+    const rightWith = isFine ? undefined : await rightWithOf(asked, task, layout.layout);
     // Without an expectation, y is compared with the record of the diagnosis, if that has the user's positions.
     const record = expected ?? (found.positions[0]?.asGiven ? found.expected : undefined);
     const read = readHeads({ ...observation, layout: layout.layout }, record);
@@ -345,6 +371,7 @@ const kernel = {
     const frequency = (value: number | undefined): number | null => (value ? Math.abs(value) : null);
     return {
       verdict,
+      rightWith,
       unsettled: layout.otherwise.length > 0,
       told: report,
       text: `${linesOf(report).join('\n')}\n`,

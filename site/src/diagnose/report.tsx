@@ -96,7 +96,7 @@ function Frequencies({ frequencies: { found, expected } }: Pick<Report, 'frequen
 
 /** The whole diagnosis without its pictures. */
 export function ReportView({ report }: { readonly report: Report }) {
-  const { told, text, json, bugs, example, from, next, verdict, unsettled } = report;
+  const { told, text, json, bugs, example, from, next, verdict, unsettled, rightWith } = report;
   const { head, remarks, sections } = told;
   const [word, kind] = VERDICTS[verdict];
   // A kernel that is only less precise has no bug to name.
@@ -107,6 +107,11 @@ export function ReportView({ report }: { readonly report: Report }) {
       <section class={`diagnose-verdict ${unsettled ? 'warn' : kind}`} aria-labelledby="diagnose-head">
         <p class="diagnose-word">{word}</p>
         <h2 id="diagnose-head">{only ? only.map(({ id }) => id).join(' and ') : head}</h2>
+        {rightWith && (
+          <p>
+            <strong>Other options:</strong> y is right with {rightWith}. The report is on the fields as given.
+          </p>
+        )}
         {verdict === 'known bug' && named.length > 1 && (
           <p>Each of these gives the same y. This input cannot tell them apart.</p>
         )}
