@@ -118,9 +118,11 @@ function silence(error: unknown, isWatched: boolean): Asked {
   return { report: { verdict: 'silent', error: error.message }, lines: [`SILENT: ${error.message}`] };
 }
 
-/** A query may hold a secret, and a history goes to others. */
-const withoutQuery = (address: string): string =>
-  URL.canParse(address) ? new URL(address).origin + new URL(address).pathname.replace(/\/$/, '') : address;
+/** The address without a query, which may hold a secret: a history goes to others. */
+function withoutQuery(address: string): string {
+  const { origin, pathname } = new URL(address);
+  return origin + pathname.replace(/\/$/, '');
+}
 
 /** A line of a history. */
 interface Kept {
@@ -133,10 +135,12 @@ interface Kept {
   readonly difference?: number;
 }
 
-/** Reads a history. @throws {RopewalkError} FORMAT for a line that is no JSON */
-function readHistory(file: string): Kept[] {
-  const lines = existsSync(file) ? readTextFile(file).split('\n') : [];
-  return lines.flatMap((line, n) => (line === '' ? [] : [parseJson(line, `${file}: line ${n + 1}`) as Kept]));
+/** Reads a history, whose last line may lack its end. @throws {RopewalkError} FORMAT for a line that is no JSON */
+function readHistory(file: string): { readonly past: readonly Kept[]; readonly isCut: boolean } {
+  const text = existsSync(file) ? readTextFile(file) : '';
+  const lines = text.split('\n');
+  const past = lines.flatMap((line, n) => (line === '' ? [] : [parseJson(line, `${file}: line ${n + 1}`) as Kept]));
+  return { past, isCut: lines.at(-1) !== '' };
 }
 
 /** Adds a probe to the history, and says what has changed since the last one of the server. */
@@ -145,7 +149,8 @@ function keep(
   url: string,
   { report, lines }: Asked,
 ): { readonly changed: boolean; readonly says: string } {
-  const past = readHistory(file).filter((one) => one.url === url);
+  const { past: all, isCut } = readHistory(file);
+  const past = all.filter((one) => one.url === url);
   const now: Kept = {
     time: new Date().toISOString(),
     url,
@@ -154,7 +159,6 @@ function keep(
     ...('noise' in report && { noise: report.noise }),
     ...('difference' in report && { difference: report.difference }),
   };
-  const isCut = existsSync(file) && !/^$|\n$/.test(readTextFile(file));
   appendFileSync(file, `${isCut ? '\n' : ''}${JSON.stringify(now)}\n`);
   const last = past.at(-1);
   if (!last) return { changed: false, says: `the first probe of this server in ${file}` };

@@ -115,8 +115,8 @@ class Trace {
   #exact = false;
   readonly #notes: string[] = [];
   readonly #misshapen: string[] = [];
-  /** The first pair of one name that no layout gives one shape, with the words for it. */
-  #misfit: { readonly pair: Pair; readonly says: string } | undefined;
+  /** The pairs of one name that no layout gives one shape, with the words for it. */
+  readonly #misfits: { readonly pair: Pair; readonly says: string }[] = [];
   /** The rows of one step are read again and again while its cause is looked for. */
   #latest: { readonly key: string; readonly rows: readonly [Rows, Rows] | undefined } | undefined;
 
@@ -154,10 +154,13 @@ class Trace {
       this.#clean.add(pair.kind);
       this.#exact ||= !this.#ruler.adopted && !['embedding', 'attn_norm'].includes(pair.kind);
     }
-    if (steps.length > 0 && !divergence && this.#misfit) {
-      divergence = misfitOf(this.#misfit);
-      steps.push(divergence.step);
-    }
+    if (steps.length > 0 && !divergence)
+      for (const misfit of this.#misfits) {
+        if (await this.#isReadAlike(misfit.pair)) continue;
+        divergence = misfitOf(misfit);
+        steps.push(divergence.step);
+        break;
+      }
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const left = (side: Side): string[] => [
       ...[...side.groups.values()].filter(({ key }) => !used.has(key)).map(({ ranks }) => ranks[0]![0]!.name),
@@ -273,21 +276,36 @@ class Trace {
         : kind === 'mid'
           ? ['+out']
           : SUMS;
-    for (const name of readers) {
-      const reader = name.replace('+', '') as Kind;
-      const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
-      const next = this.#pairs.get(
-        keyOf(group.step, isLast || reader === 'logits' || reader === 'head' ? undefined : layer, reader),
-      );
-      const after = next && (await this.#difference(next));
-      if (!after) continue;
+    const next = await this.#readBy(pair, readers, isLast);
+    if (next) {
+      const { name, after } = next;
       // The stream hides a small difference of a block: it must be gone, not small.
       const isHidden = name.startsWith('+') && (after.worst > worst / 20 || after.absolute > absolute / 10);
       const agrees = after.worst <= Math.min(worst / 5, this.#ruler.near(this.#lastPosition));
       if (!isHidden && agrees && after.notFinite[1] === undefined) return true;
-      break;
     }
     return kind === 'embedding' && isScaled && (await this.#isScaledLater(pair, step.bound!));
+  }
+
+  /** Finds the first of some steps that both sides have, and how far apart it is. */
+  async #readBy({ group, kind }: Pair, readers: readonly string[], isLast = false) {
+    const layer = kind === 'out' || kind === 'embedding' ? (group.layer ?? -1) + 1 : group.layer;
+    for (const name of readers) {
+      const reader = name.replace('+', '') as Kind;
+      const next = this.#pairs.get(
+        keyOf(group.step, isLast || reader === 'logits' || reader === 'head' ? undefined : layer, reader),
+      );
+      const after = next && (await this.#difference(next));
+      if (after) return { name, after };
+    }
+    return undefined;
+  }
+
+  /** Whether what is made from a tensor agrees, though no layout gives it one shape on both sides. */
+  async #isReadAlike(pair: Pair): Promise<boolean> {
+    const next = await this.#readBy(pair, readersOf(pair.kind));
+    if (!next || next.name.startsWith('+')) return false;
+    return next.after.worst <= this.#ruler.near(this.#lastPosition) && next.after.notFinite[1] === undefined;
   }
 
   /**
@@ -605,7 +623,7 @@ class Trace {
   #fitsNot(pair: Pair, { tokens, width }: Rows, raw: Awaited<ReturnType<typeof readGroup>>): undefined {
     const shapes = raw.map((passes) => passes.map(({ shape }) => `[${shape.join(', ')}]`).join(' and '));
     const says = `No layout of B, ${shapes.join('; ')}, gives the ${tokens} rows of ${width} values of A.`;
-    if (!pair.fused) this.#misfit ??= { pair, says };
+    if (!pair.fused) this.#misfits.push({ pair, says });
   }
 
   /** The widths of the parts of a fused tensor, as the other side has them. */

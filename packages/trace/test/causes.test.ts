@@ -131,6 +131,22 @@ test('ranks that share tokens, equal shares or not, on either side: all of them 
   }
 });
 
+test('a tensor of a shape that no layout explains is no divergence where what is made from it agrees', async () => {
+  const dump = (odd: readonly number[]): Dump =>
+    dumpOf([
+      ['layers.0.q', shape, q],
+      ['layers.0.q_norm', odd, q],
+      ['layers.0.q_rope', shape, rotated((t) => t)],
+    ]);
+  // Heads by tokens and dimensions, as a transposed view that was flattened.
+  const odd = [heads, tokens * headDim];
+  const same = await traceDumps(dump(shape), dump(odd));
+  assert.equal(same.divergence, undefined);
+  assert.deepEqual(same.unmatched.b, ['layers.0.q_norm']);
+  const alone = { ...dump(odd), tensors: dump(odd).tensors.slice(0, 2) };
+  assert.equal((await traceDumps(dump(shape), alone)).divergence?.step.name, 'layers.0.q_norm');
+});
+
 test('embeddings that a side scales later are no fault, though the first layer is wrong; a lost scale is one', async () => {
   const [width, scale, r] = [32, 12, 0.22];
   const [embedding, attn] = [noise(tokens * width), noise(tokens * width)];

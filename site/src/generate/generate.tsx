@@ -8,8 +8,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { Failure } from '../shared/failure.js';
-import { ModelField } from '../shared/model-field.js';
-import { type Source, sourceOf } from '../shared/model-source.js';
+import type { Source } from '../shared/model-source.js';
+import { SourceField } from '../shared/source-field.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { How, Loaded, Looked, Models } from './model.worker.js';
@@ -248,17 +248,14 @@ function Generate() {
         </p>
       )}
       {kind === 'other' && (
-        <ModelField
-          label="a GGUF file, or a folder with config.json, tokenizer.json and *.safetensors,"
-          asks="the model’s files, its weights only when you load it"
+        <SourceField
+          source={other}
+          when="load it"
           linked={linked}
           disabled={!idle}
-          onFiles={(files) => void choose({ kind: 'files', files }, '')}
+          onSource={choose}
           onError={setError}
-          onFound={(found) => choose(sourceOf(found), found.asked)}
-        >
-          {other?.kind === 'files' && <p>{other.files.map(({ name }) => name).join(', ')}</p>}
-        </ModelField>
+        />
       )}
       <Failure error={error} next={looked ? undefined : 'Choose another model, or another backend.'} />
       <div class="actions">

@@ -9,8 +9,8 @@ import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure } from '../shared/failure.js';
-import { ModelField } from '../shared/model-field.js';
-import { type Source, sourceOf } from '../shared/model-source.js';
+import type { Source } from '../shared/model-source.js';
+import { SourceField } from '../shared/source-field.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Asked, Probes, Told } from './probe.worker.js';
@@ -170,23 +170,17 @@ function Probe() {
         </Drop>
       )}
       {kind === 'other' && (
-        <ModelField
-          label="a GGUF file, or a folder with config.json, tokenizer.json and *.safetensors,"
-          asks="the model’s files, its weights only when you probe"
+        <SourceField
+          source={other}
+          when="probe"
           linked={linked}
           disabled={busy !== undefined}
-          onFiles={(files) => {
-            setOther({ kind: 'files', files });
-            setNamed('');
+          onSource={(source, name) => {
+            setOther(source);
+            setNamed(name);
           }}
           onError={setError}
-          onFound={(found) => {
-            setOther(sourceOf(found));
-            setNamed(found.asked);
-          }}
-        >
-          {other?.kind === 'files' && <p>{other.files.map(({ name }) => name).join(', ')}</p>}
-        </ModelField>
+        />
       )}
       <Failure error={error} />
       <div class="actions">

@@ -1,6 +1,5 @@
 /** The sources from which pages load models. Workers use it. @module */
 import { fetchModelFiles, fetchSource, type ModelFiles } from '@ropewalk/model';
-import type { Found } from './hub.js';
 import type { Remote } from './remote.js';
 
 /** The source of a model. */
@@ -28,9 +27,3 @@ export async function filesOf(source: Source): Promise<ModelFiles> {
     ? fetchModelFiles(source.address, { init })
     : fetchModelFiles(`${source.base}data/marline/model-q8_0.gguf`);
 }
-
-/** The source of a model that a visitor has asked a host for. */
-export const sourceOf = (found: Found): Source =>
-  found.kind === 'gguf'
-    ? { kind: 'remote', parts: found.parts }
-    : { kind: 'address', address: new URL('.', found.url).href };

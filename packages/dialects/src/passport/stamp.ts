@@ -22,5 +22,12 @@ export function checkStamp(stamp: unknown, where: string, hash: string): Passpor
   if (!/^[0-9a-f]{64}$/.test(stamped)) refuse('FORMAT', `${where}: hash`, '64 hexadecimal digits', stamped);
   if (stamped === hash) return [];
   const says = `it was written for another RoPE: its hash begins with ${stamped.slice(0, 12)}, and that of this model with ${hash.slice(0, 12)}.`;
-  return [{ level: 'error', where, says, repair: 'If the change is meant, write the stamp again without --check.' }];
+  return [
+    {
+      level: 'error',
+      where,
+      says,
+      repair: 'If the change is meant, write the stamp again: ropewalk passport MODEL --stamp FILE.',
+    },
+  ];
 }
