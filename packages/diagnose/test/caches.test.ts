@@ -144,6 +144,14 @@ describe('caches that are not', () => {
       /tokens 4-47: A's tokens 20-63, not turned, expected is −16 positions\nkeys of A that B does not have: 4-19\n/,
     );
   });
+  test('only one token is left behind the first, shifted', () => {
+    const left = diff(cacheOf(PLAIN, upTo(10), upTo(10)), cacheOf(PLAIN, [0, 1, 2, 3, 9], upTo(5)), PLAIN, [
+      upTo(10),
+      upTo(5),
+    ]);
+    assert.ok(left.isRight);
+    assert.match(left.lines[1]!, /^token 4: A's token 9, turned by −5 positions, error up to 0\.031 %$/);
+  });
   test('turned twice, the other way, by one too many', () => {
     const by = (times: (n: number) => number): Cache =>
       cacheOf(

@@ -60,7 +60,7 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
     const last = turns.at(-1);
     const tried = new Set<number>();
     let best: Turn | undefined;
-    const attempt = (from: number): void => {
+    const attempt = (from: number, most = rope ? MOST_ERROR : MOST_UNTURNED): void => {
       if (from >= a.tokens || tried.has(from) || (best && best.error <= CLOSE)) return;
       tried.add(from);
       if (isEqual(rowOf(a, from), key)) {
@@ -68,17 +68,17 @@ export function keyRuns(a: CacheSide, b: CacheSide, rope?: RopeSpec): KeyRun[] {
         return;
       }
       const turn = { from, ...turnOf(rowOf(a, from), key, a.headDim, pairs, last?.turned) };
-      if (turn.error <= (rope ? MOST_ERROR : MOST_UNTURNED) && (!best || turn.error < 0.7 * best.error)) best = turn;
+      if (turn.error <= most && (!best || turn.error < 0.7 * best.error)) best = turn;
     };
     attempt(last ? last.from + 1 : token);
     attempt(token);
-    // Keys of other tokens are alike by chance: two neighbours are not.
+    // Keys of other tokens are alike by chance: two neighbours are not, nor is a key that is close.
     const nextToo = (from: number): boolean =>
       from + 1 < a.tokens &&
       token + 1 < b.tokens &&
       turnOf(rowOf(a, from + 1), rowOf(b, token + 1), a.headDim, pairs).error <= MOST_ERROR;
     if (!best || best.error > CLOSE)
-      for (const from of alike(lengthOf(key), last?.gain)) if (nextToo(from)) attempt(from);
+      for (const from of alike(lengthOf(key), last?.gain)) attempt(from, nextToo(from) ? undefined : CLOSE);
     turns.push(best);
   }
   return joined(turns, b.dtype).map((run) => ({ ...run, grid: gridOfRun(run, a, b, pairs) }));
