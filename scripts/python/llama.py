@@ -3,6 +3,7 @@ llama.cpp in process, by its C interface: the library is the one that node-llama
 
   python llama.py logits MODEL.gguf TOKENS.npy OUT.npy [EVERY SCORES.npy]
       f32 [tokens, vocabulary], with f32 caches; only of each EVERYth token, and the log-probability of each next token
+  python llama.py debug MODEL.gguf TOKENS.npy OUT.txt     what llama-eval-callback prints; the f16 caches are its own
   python llama.py greedy MODEL.gguf TOKENS.npy COUNT      the ids that follow, one a line
   python llama.py tokenize MODEL.gguf TEXTS.json OUT.json  the ids of each text, without BOS; special tokens count
 """
@@ -38,6 +39,25 @@ class ContextParams(C.Structure):
         ("abort_callback", C.c_void_p * 2),
         ("embeddings", C.c_bool),
         ("after", C.c_char * 63),
+    ]
+
+
+class Tensor(C.Structure):
+    """`ggml_tensor`."""
+
+    _fields_ = [
+        ("type", C.c_int32),
+        ("buffer", C.c_void_p),
+        ("ne", C.c_int64 * 4),
+        ("nb", C.c_size_t * 4),
+        ("op", C.c_int32),
+        ("op_params", C.c_int32 * 16),
+        ("flags", C.c_int32),
+        ("src", C.c_void_p * 10),
+        ("view_src", C.c_void_p),
+        ("view_offs", C.c_size_t),
+        ("data", C.c_void_p),
+        ("name", C.c_char * 64),
     ]
 
 
@@ -92,14 +112,17 @@ def open_model(lib, path, vocabulary_only=False):
 class Session:
     """A model with one sequence; `logits(ids)` continues it."""
 
-    def __init__(self, path, context):
+    def __init__(self, path, context, on_tensor=None, cache_type=0):
         self.lib = load_library()
         self.model = open_model(self.lib, path)
         params = self.lib.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = context, 512, 512
         params.n_threads = params.n_threads_batch = os.cpu_count()
-        params.type_k = params.type_v = 0  # f32
+        params.type_k = params.type_v = cache_type  # 0 is f32, 1 is f16
         params.flash_attention = 0
+        if on_tensor:
+            self.callback = C.CFUNCTYPE(C.c_bool, C.POINTER(Tensor), C.c_bool, C.c_void_p)(on_tensor)
+            params.cb_eval[0] = C.cast(self.callback, C.c_void_p).value
         self.context = self.lib.llama_init_from_model(self.model, params)
         if not self.context:
             raise SystemExit(f"llama.cpp makes no context of {context} tokens for {path}")
@@ -130,6 +153,52 @@ class Session:
             yield rows
 
 
+def printed(values, depth=0):
+    """Returns the lines of an array as llama.cpp prints it (common/debug.cpp): of more than six the first and last three."""
+    indent, cut = "    " * (depth + 1), len(values) > 6
+    shown = [*range(3), None, *range(len(values) - 3, len(values))] if cut else range(len(values))
+    if depth == 3:
+        return [indent[4:] + "[" + ", ".join("   ..." if i is None else f"{values[i]:12.4f}" for i in shown) + "  ],"]
+    lines = []
+    for i in shown:
+        if i is None:
+            lines.append(indent + "..., ")
+        elif depth == 2:
+            lines += printed(values[i], 3)
+        else:
+            lines += [indent + "[", *printed(values[i], depth + 1), indent + ("]," if depth else "]")]
+    return lines
+
+
+def debug(path, ids, out):
+    """Writes what llama-eval-callback prints of a run."""
+    import gguf  # the names of ggml's types
+
+    def shape(tensor):
+        return ", ".join(str(size) for size in tensor.ne)
+
+    def on_tensor(given, ask, _):
+        tensor = given.contents
+        kind = gguf.GGMLQuantizationType(tensor.type).name.lower()
+        if ask or kind not in ("f32", "f16", "i32", "i64"):
+            return True
+        first, second = (C.cast(at, C.POINTER(Tensor)).contents if at else None for at in tensor.src[:2])
+        other = f"{second.name.decode()}{{{shape(second)}}}" if second else ""
+        op = lib.ggml_op_desc(given).decode()
+        size = sum((n - 1) * step for n, step in zip(tensor.ne, tensor.nb)) + np.dtype(kind.replace("f", "float").replace("i", "int")).itemsize
+        raw = (C.c_uint8 * size).from_address(tensor.data)
+        values = np.ndarray(tuple(tensor.ne)[::-1], kind.replace("f", "float").replace("i", "int"), raw, 0, tuple(tensor.nb)[::-1])
+        head = f"common_debug_cb_eval: {tensor.name.decode():>24} = ({kind}) {op:>10}({first.name.decode()}{{{shape(first)}}}, {other}}}) = {{{shape(tensor)}}}"
+        lines.extend([head, *printed(values.astype(np.float32)), f"    sum = {values.astype(np.float32).sum():f}"])
+        return True
+
+    lines = []
+    lib = C.CDLL(os.path.join(FOLDER, "libggml-base.so"))
+    lib.ggml_op_desc.restype = C.c_char_p
+    Session(path, max(256, len(ids)), on_tensor, 1).logits(ids)
+    open(out, "w").write("\n".join(lines) + "\n")
+
+
 def tokenize(path, texts, out):
     lib = load_library()
     vocabulary = lib.llama_model_get_vocab(open_model(lib, path, vocabulary_only=True))
@@ -158,6 +227,8 @@ def main(task, path, given, last, every=None, scores=None):
     if task == "tokenize":
         return tokenize(path, given, last)
     ids = np.load(given).reshape(-1)
+    if task == "debug":
+        return debug(path, ids, last)
     if task == "logits" and every:
         return long_text(Session(path, len(ids)), ids, int(every), last, scores)
     if task == "logits":

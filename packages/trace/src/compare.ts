@@ -1,4 +1,5 @@
 /** How far two tensors are apart, row by row, and how much of that rounding explains. @module */
+import { NOT_GIVEN } from './dump.js';
 import type { Kind } from './names.js';
 import type { Rows } from './side.js';
 
@@ -16,6 +17,8 @@ export interface Difference {
   readonly absolute: number;
   /** The first row of each side with NaN or an infinity. */
   readonly notFinite: readonly [a: number | undefined, b: number | undefined];
+  /** The rows of which both sides have values. */
+  readonly given: readonly boolean[];
   /** The first row where both sides have NaN at one place, which is no difference. */
   readonly bothNaN: number | undefined;
 }
@@ -28,10 +31,18 @@ const isMask = (x: number): boolean => x < -3.38e38 || x === -65504;
 
 /** Says whether values are alike of which no difference can be taken. */
 export const areAlike = (x: number, y: number): boolean =>
-  (x === y && !Number.isFinite(x)) || (x !== x && y !== y) || (isMask(x) && isMask(y));
+  x === NOT_GIVEN ||
+  y === NOT_GIVEN ||
+  (x === y && !Number.isFinite(x)) ||
+  (x !== x && y !== y) ||
+  (isMask(x) && isMask(y));
 
-/** Compares two matrices of one shape. */
-export function compare(a: Rows, b: Rows): Difference {
+/**
+ * Compares two matrices of one shape.
+ *
+ * @param resolution - the difference of two values up to which they may be printed alike
+ */
+export function compare(a: Rows, b: Rows, resolution = 0): Difference {
   const { tokens, width } = a;
   const [norms, parts] = [new Float64Array(tokens), new Float64Array(tokens)];
   const notFinite: [number | undefined, number | undefined] = [undefined, undefined];
@@ -45,7 +56,8 @@ export function compare(a: Rows, b: Rows): Difference {
         continue;
       }
       own += x * x;
-      apart += (x - y) ** 2;
+      const off = Math.abs(x - y);
+      if (!(off <= resolution)) apart += (off - resolution) ** 2;
     }
     norms[t] = Math.sqrt(own);
     parts[t] = Math.sqrt(apart);
@@ -54,7 +66,8 @@ export function compare(a: Rows, b: Rows): Difference {
       if (notFinite[side] === undefined && !rows.data.subarray(t * width, (t + 1) * width).every(Number.isFinite))
         notFinite[side] = t;
   }
-  const least = LEAST_ROW * medianOf(norms);
+  const given = Array.from(norms, (_, t) => hasValues(a, t) && hasValues(b, t));
+  const least = LEAST_ROW * medianOf(norms.filter((_, t) => given[t]));
   const rows = parts.map((part, t) =>
     part === 0 ? 0 : Number.isFinite(part) ? part / Math.max(norms[t]!, least) : Infinity,
   );
@@ -71,9 +84,15 @@ export function compare(a: Rows, b: Rows): Difference {
     size,
     absolute,
     notFinite,
+    given,
     bothNaN,
   };
 }
+
+const hasValues = ({ data, width }: Rows, row: number): boolean => {
+  for (let n = row * width; n < (row + 1) * width; n++) if (data[n] !== NOT_GIVEN) return true;
+  return width === 0;
+};
 
 export function medianOf(values: Float64Array | readonly number[]): number {
   const sorted = Float64Array.from(values).sort();
@@ -126,11 +145,16 @@ const PROVES = 3;
  * are enlarged by at most {@link ENLARGES}. From RoPE on, angles that were made in f32 add position × 2^-24 radians.
  */
 export class Ruler {
-  #held: Held = 'f32';
+  #held: Held;
   #steps = 0;
   #lately: number[] = [];
   /** The differences that were accepted though no dtype explains them, once they were found to be noise. */
-  adopted: { readonly step: string; readonly rms: number } | undefined;
+  adopted: { readonly step: string; readonly rms: number; readonly isEven: boolean } | undefined;
+
+  /** @param held - the coarsest dtype that is known beforehand */
+  constructor(held: Held = 'f32') {
+    this.#held = held;
+  }
 
   get held(): Held {
     return this.#held;
@@ -193,11 +217,13 @@ const MOST_NOISE = 0.2;
 /**
  * Says whether a difference is noise: as large in every token and in every part of the row, as that of weights in fewer
  * bits. A fault has a place.
+ *
+ * @param printed - whether a few values of each row are known, which may be apart by chance, as those of a few tokens
  */
-export function isFlat(a: Rows, b: Rows, { rms, rows }: Difference): boolean {
-  // Few tokens may be apart by chance: their parts alone tell.
-  if (rms > MOST_NOISE || (a.tokens >= 4 && !isEven(rows))) return false;
+export function isFlat(a: Rows, b: Rows, { rms, rows }: Difference, printed = false): boolean {
+  if (rms > MOST_NOISE || (!printed && a.tokens >= 4 && !isEven(rows))) return false;
   const blocks = Math.min(16, a.width);
+  let [along, norm, off] = [0, 0, 0];
   const shares = Array.from({ length: blocks }, (_, block) => {
     let [own, apart] = [0, 0];
     for (let t = 0; t < a.tokens; t++)
@@ -206,10 +232,13 @@ export function isFlat(a: Rows, b: Rows, { rms, rows }: Difference): boolean {
         if (areAlike(x, y)) continue;
         own += x ** 2;
         apart += (x - y) ** 2;
+        along += x * (x - y);
       }
+    [norm, off] = [norm + own, off + apart];
     return Math.sqrt(apart / Math.max(own, 1e-30));
   });
-  return isEven(shares);
+  // Noise does not follow the values, as another scale does.
+  return (printed || isEven(shares)) && along ** 2 <= 0.8 * norm * off;
 }
 
 function isEven(errors: Float64Array | readonly number[]): boolean {

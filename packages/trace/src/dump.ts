@@ -15,6 +15,9 @@ export interface DumpTensor {
   readonly read: () => Promise<Tensor>;
 }
 
+/** The value of an element that a dump does not have. */
+export const NOT_GIVEN = Math.fround(3.3e38);
+
 /** One side of a trace. */
 export interface Dump {
   /** The path that the user gave. */
@@ -25,6 +28,8 @@ export interface Dump {
   readonly notes: readonly string[];
   /** The facts that our recorder writes beside the tensors. */
   readonly facts?: RunFacts;
+  /** For a printed text: values are within this of those printed, and the rest is {@link NOT_GIVEN}. */
+  readonly resolution?: number;
   close(): Promise<void>;
 }
 

@@ -27,7 +27,7 @@ export function traceLines(report: TraceReport): string[] {
       ? [`${notes.length - MOST_NOTES} more notes: --json has them.`, ...notes.slice(-MOST_NOTES)]
       : notes;
   const noise = ruler.adopted
-    ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}, alike in all tokens and dimensions: noise${ruler.adopted.rms > 1e-4 ? ', as weights in fewer bits make it' : ''}`
+    ? `from ${ruler.adopted.step} on ${percent(ruler.adopted.rms)}${ruler.adopted.isEven ? ', alike in all tokens and dimensions' : ''}: noise${ruler.adopted.rms > 1e-4 ? ', as weights in fewer bits make it' : ''}`
     : `${percent(ruler.measured)} of a row at most in the last 25 tensors; the coarsest values are ${ruler.dtype}`;
   lines.push(`noise  ${noise}`, ...told.map((note) => `note  ${note}`), '');
   if (!divergence) {
@@ -56,8 +56,9 @@ const NEXT: Readonly<Partial<Record<Kind, string>>> = {
 
 function divergenceLines({ step, firstToken, wrongTokens, tokens, inputs, causes }: Divergence): string[] {
   const { difference, bound, name, kind } = step;
-  const whole =
-    wrongTokens === tokens ? `all ${tokens} tokens` : `${wrongTokens} of ${tokens} tokens, the first is ${firstToken}`;
+  const given = difference.given.filter(Boolean).length;
+  const some = `${given} ${given < tokens ? `printed tokens of ${tokens}` : 'tokens'}`;
+  const whole = wrongTokens === given ? `all ${some}` : `${wrongTokens} of ${some}, the first is ${firstToken}`;
   return [
     `FIRST DIVERGENCE  ${name}`,
     `  ${percent(difference.rms)} in all, ${percent(difference.worst)} of the row at token ${difference.worstRow}; the ruler allows ${percent(bound!)}. ${whole}.`,
@@ -84,7 +85,8 @@ function picture({ steps, divergence }: TraceReport): string[] {
     const marks = Array.from({ length: width }, (_, column) => markOf(ofLayer, column, width, divergence!));
     return `  layer ${String(layer).padStart(3)} ${marks.join('')}${layer === bad ? ` ◄ ${divergence!.step.kind}` : ''}`;
   });
-  return lines.length > 0
+  const isWhole = divergence!.step.difference.given.every(Boolean);
+  return lines.length > 0 && isWhole
     ? [`  tokens 0 to ${divergence!.tokens - 1}: · within the ruler, + beyond it, # by more than a third`, ...lines]
     : [];
 }

@@ -102,7 +102,9 @@ class Trace {
   readonly #b: Side;
   readonly #pairs: Map<string, Pair>;
   readonly #byValues: string[] = [];
-  readonly #ruler = new Ruler();
+  readonly #ruler: Ruler;
+  /** The difference that printed decimals leave open; undefined where both sides have their tensors whole. */
+  readonly #printed: number | undefined;
   #lastPosition = 0;
   readonly #layouts = new Map<string, { readonly arrangement: Arrangement; readonly fused: boolean }>();
   readonly #differences = new Map<string, Difference>();
@@ -123,6 +125,10 @@ class Trace {
   constructor(a: Side, b: Side) {
     [this.#a, this.#b] = [a, b];
     this.#pairs = pairsOf(a, b);
+    const printed = [a, b].flatMap(({ dump: { resolution } }) => resolution ?? []);
+    this.#printed = printed.length > 0 ? printed.reduce((x, y) => x + y) : undefined;
+    // Decimals do not tell in which dtype a runtime computes: llama.cpp keeps keys and values in f16.
+    this.#ruler = new Ruler(this.#printed === undefined ? 'f32' : 'f16');
     for (const { positions, tokens = [] } of [a, b])
       this.#lastPosition = (positions ?? [tokens.length - 1]).reduce((x, y) => Math.max(x, y), this.#lastPosition);
   }
@@ -185,6 +191,7 @@ class Trace {
 
   /** Finds tensors whose names no rule knows: those that have the values of one without a partner. */
   async #matchByValues(): Promise<void> {
+    if (this.#printed !== undefined) return;
     const used = new Set([...this.#pairs.values()].flatMap(({ a, b }) => [a.key, b.key]));
     const floats = this.#b.unnamed.filter((one) => isFloat(one) && !one.shape.includes(0));
     const isJoined = [...this.#a.groups.values()].some(({ step }) => step === undefined);
@@ -247,8 +254,13 @@ class Trace {
     // Weights in fewer bits are so from the first matrix on; later on, what is alike everywhere is a fault.
     const { layer, step: pass } = this.#start!;
     const isStart = pair.group.step === pass && (pair.kind === 'embedding' || pair.group.layer === layer);
-    if (isStart && !this.#exact && isFlat(a, b, difference) && (await this.#causes(pair, step)).length === 0) {
-      this.#ruler.adopted ??= { step: step.name, rms: difference.rms };
+    if (
+      isStart &&
+      !this.#exact &&
+      isFlat(a, b, difference, this.#printed !== undefined) &&
+      (await this.#causes(pair, step)).length === 0
+    ) {
+      this.#ruler.adopted ??= { step: step.name, rms: difference.rms, isEven: this.#printed === undefined };
       return { ...step, state: 'noise' };
     }
     return { ...step, state: 'diverges' };
@@ -354,6 +366,11 @@ class Trace {
     const { difference, bound } = step;
     const wrong = [...difference.rows.keys()].filter((t) => difference.rows[t]! > bound!);
     const causes = await this.#causes(pair, step);
+    if (this.#printed !== undefined && causes.length === 0)
+      causes.push({
+        id: 'not looked for',
+        says: 'Not looked for: a part of the values is not enough. Write whole tensors: ropewalk harness trace-llama-cpp.',
+      });
     return {
       step,
       firstToken: wrong[0] ?? difference.worstRow,
@@ -402,7 +419,7 @@ class Trace {
       const apart = input && (await this.#difference(input));
       if (apart && apart.worst <= bound && !this.#conventions.has(from))
         inputs.push(
-          `${nameOf(input)} ${apart.worst === 0 ? 'exactly' : `within ${Number(apart.worst.toExponential(1))}`}`,
+          `${nameOf(input)} ${apart.worst === 0 ? (this.#printed === undefined ? 'exactly' : 'as printed') : `within ${Number(apart.worst.toExponential(1))}`}`,
         );
     }
     return inputs;
@@ -421,6 +438,7 @@ class Trace {
       const says = `NaN or infinities: B has ${has(badB)}, A ${has(badA)}. They come from an overflow, a row that is masked whole, or memory that nothing wrote.`;
       return [{ id: 'not finite', says, left: 0 }];
     }
+    if (this.#printed !== undefined) return [];
     const first = Math.max(
       0,
       difference.rows.findIndex((error) => error > bound!),
@@ -544,7 +562,7 @@ class Trace {
     if (this.#differences.has(key)) return this.#differences.get(key);
     const rows = await this.#rows(pair);
     if (!rows) return undefined;
-    const difference = compare(...rows);
+    const difference = compare(...rows, this.#printed);
     this.#differences.set(key, difference);
     return difference;
   }
@@ -682,6 +700,7 @@ function misfitOf({ pair, says }: { pair: Pair; says: string }): Divergence {
     ...apart,
     tokens: 1,
     rows: Float64Array.of(Infinity),
+    given: [true],
     notFinite: [undefined, undefined] as const,
     bothNaN: undefined,
   };

@@ -4,6 +4,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { writeNpy } from '@ropewalk/formats';
 import { traceDumps, traceLines } from '@ropewalk/trace/internal';
 import { openDump, Recorder } from '@ropewalk/trace/internal/node';
 import { ropewalkIn } from '../../../test/support/command.js';
@@ -39,6 +40,25 @@ describe('hooks', { skip: noPython }, () => {
     const model = await marlineWith({}, { engine: recorder.engine });
     await recorder.record(model, join(folder, 'ours'), { ids });
     model.dispose();
+  });
+
+  test('the text of llama-eval-callback, printed from inside llama.cpp: right, and with another base', async () => {
+    writeFileSync(join(folder, 'tokens.npy'), writeNpy(Int32Array.from(ids), { dtype: 'i32', shape: [ids.length] }));
+    for (const [model, name] of [
+      [MARLINE, 'right'],
+      ['based', 'other'],
+    ] as const) {
+      const [file, text] = [join(folder, `${name}.gguf`), join(folder, `${name}.txt`)];
+      assert.equal((await ropewalkIn(folder, 'to-gguf', model, '-o', file, '--type', 'f32')).status, 0);
+      runPython('llama.py', ['debug', file, join(folder, 'tokens.npy'), text]);
+    }
+    const traced = async (name: string) =>
+      traceDumps(await openDump(join(folder, 'ours')), await openDump(join(folder, name)));
+    const right = await traced('right.txt');
+    assert.equal(right.divergence, undefined, traceLines(right).join('\n'));
+    assert.ok(right.steps.length >= 59, `${right.steps.length} matched`);
+    const { divergence } = await traced('other.txt');
+    assert.deepEqual([divergence?.step.name, divergence?.causes[0]?.id], ['layers.0.q_rope', 'not looked for']);
   });
 
   test('transformers: passes, tokens, positions, q and k before and after RoPE', async () => {

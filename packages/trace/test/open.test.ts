@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { test } from 'node:test';
+import { dirname, join } from 'node:path';
+import { after, describe, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { writeNpy, writeNpz, writeSafetensors } from '@ropewalk/formats';
 import { writeNpyHeader } from '@ropewalk/formats/internal';
+import { traceDumps, traceLines } from '@ropewalk/trace/internal';
 import { openDump } from '@ropewalk/trace/internal/node';
 import { tensorFrom } from 'ropewalk';
+import { type Dump, NOT_GIVEN } from '../src/dump.js';
 import { readFileName } from '../src/read/file-names.js';
 
 test('opens a folder of safetensors and npz, and nothing that a link leads to', async () => {
@@ -55,16 +57,94 @@ test('refuses a folder without tensors, and a file that is cut', async () => {
   await assert.rejects(openDump(folder), { code: 'FORMAT' });
 });
 
-test('refuses the text of the eval callback of llama.cpp with the hook to take, and other texts', async () => {
+describe("the text of llama.cpp's eval callback", () => {
   const path = join(mkdtempSync(join(tmpdir(), 'dump-')), 'log.txt');
-  const head = 'common_debug_cb_eval:   Qcur-0 = (f32)  ROPE(Qcur-0{32, 6, 22, 1}, }) = {32, 6, 22, 1}';
-  for (const [text, code, message] of [
-    [`llama_context: n_ctx = 64\n${head}\n`, 'UNSUPPORTED', /Write whole ones: ropewalk harness trace-llama-cpp/],
-    ['ggml_debug: x'.repeat(100_000), 'FORMAT', /it is no dump that can be read/],
-  ] as const) {
+  after(() => rmSync(dirname(path), { recursive: true }));
+  const head = (ne: string, name = 'Qcur-0', type = 'f32'): string =>
+    `common_debug_cb_eval:   ${name} = (${type})  ROPE(Qcur-0{8, 8, 1, 1}, inp_pos{8, 1, 1, 1}}) = {${ne}}\n`;
+  const opened = (text: string): ReturnType<typeof openDump> => {
     writeFileSync(path, text);
-    await assert.rejects(openDump(path), { code, message });
-  }
+    return openDump(path);
+  };
+  /** The values that are given of a tensor, with their places. */
+  const given = async (text: string, at = 0): Promise<[place: number, value: number][]> => {
+    const data = (await (await opened(text)).tensors[at]!.read()).read() as Float32Array;
+    return Array.from(data.entries()).filter(([, value]) => value !== NOT_GIVEN);
+  };
+
+  test('places of values: cut rows, matrices and columns, and NaN', async () => {
+    const row = (n: number): string => `            [ ${n}.0, ${n}.25, nan,    ...,   -inf, -${n}.5, ${n}.75  ],\n`;
+    const matrix = (n: number): string =>
+      `        [\n${row(n)}${row(n + 1)}${row(n + 2)}            ..., \n${row(n + 7)}${row(n + 8)}${row(n + 9)}        ],\n`;
+    const block = `    [\n${[10, 20, 30].map(matrix).join('')}        ..., \n${[60, 70, 80].map(matrix).join('')}    ]\n    sum = nan\n`;
+    const found = new Map(await given(`main: 3 tokens\n${head('7, 10, 8, 2')}${block}${block}${head('7, 10, 8, 2')}`));
+    assert.equal(found.size, 2 * 6 * 6 * 6);
+    for (const [z, y, x, value] of [
+      [0, 0, 0, 10],
+      [0, 2, 5, -12.5],
+      [2, 7, 6, 37.75],
+      [5, 9, 1, 69.25],
+      [15, 8, 4, Number.NEGATIVE_INFINITY],
+      [8, 1, 2, Number.NaN],
+    ] as const)
+      assert.equal(found.get((z * 10 + y) * 7 + x), value, `${z} ${y} ${x}`);
+  });
+
+  test('the older name and a time before it; passes; a text that is cut', async () => {
+    const old =
+      '0.01 ggml_debug:   norm-0 = (f32)   NORM(inp_embd{3, 1, 1, 1}, }) = {3, 1, 1, 1}\n [\n  [\n   [ 1.0, 2.0, 3.0],\n';
+    assert.deepEqual(await given(old), [
+      [0, 1],
+      [1, 2],
+      [2, 3],
+    ]);
+    const [values, ids] = ['[\n[\n[ 1.0 ],\n],\n]\n', head('1, 1, 1, 1', 'inp_tokens', 'i32')];
+    const pass = `${head('1, 1, 1, 1', 'embd')}${values}${ids}${values}${head('1, 1, 1, 1')}${values}`;
+    const { tensors, resolution } = await opened(pass + pass);
+    assert.deepEqual(
+      [tensors.map(({ name, step }) => `${name} ${step}`), resolution],
+      [['embd 0', 'Qcur-0 0', 'embd 1', 'Qcur-0 1'], 5e-5],
+    );
+  });
+
+  test('values outside of the shape, sizes without values, other texts', async () => {
+    const huge = await opened(
+      `${head('4000000000, 4000000000, 1, 1')}[\n[\n[ 1.0, ...,\t2.0 ],\n${head('1, 1, 1, 1')}[ 1.0 ]\n`,
+    );
+    assert.deepEqual([huge.tensors.length, huge.notes.length], [1, 2]);
+    assert.match(huge.notes[1]!, /^1 tensors of .* have more than 67108864 values: left out\.$/);
+    for (const [text, message] of [
+      [`${head('2, 2, 1, 1')}[ 1.0, 2.0, 3.0 ]\n`, /line 2 has a value of Qcur-0 that its shape does not have/],
+      [`${head('1, 1, 1, 1')}[ 1.0 ]\n[ 1.0 ]\n`, /line 3 has a value of Qcur-0/],
+      [`llama_context: n_ctx = 64\n${head('32, 6, 22, 1')}`, /names of tensors and no values of floats/],
+      [`${head('0, 1, 1, 1')}[ 1.0 ]`, /no values of floats/],
+      ['ggml_debug: x'.repeat(100_000), /it is no dump that can be read/],
+    ] as const)
+      await assert.rejects(opened(text), { code: 'FORMAT', message });
+  });
+
+  test('is compared where it has values, to its decimals, and no cause is looked for', async () => {
+    const own = Float32Array.from({ length: 64 }, (_, n) => Math.sin(n) / 3);
+    const row = (n: number, by: number): string => {
+      const value = (at: number): string => (own[8 * n + at]! * by).toFixed(4);
+      return `[ ${[0, 1, 2].map(value).join(', ')}, ..., ${[5, 6, 7].map(value).join(', ')} ],\n`;
+    };
+    const textOf = (by: number): string =>
+      `${head('8, 8, 1, 1', 'attn_norm-0')}[\n[\n${[0, 1, 2].map((n) => row(n, by)).join('')}..., \n${[5, 6, 7].map((n) => row(n, by)).join('')}],\n]\n`;
+    own[30] = 1e6; // where the text has nothing
+    const data = tensorFrom(own, { shape: [8, 8] });
+    const ours: Dump = {
+      label: 'ours',
+      notes: [],
+      close: async () => {},
+      tensors: [{ name: 'layers.0.attn_norm', shape: [8, 8], dtype: 'f32', read: async () => data }],
+    };
+    assert.equal((await traceDumps(ours, await opened(textOf(1)))).divergence, undefined);
+    const report = await traceDumps(ours, await opened(textOf(1.1)));
+    assert.equal(report.divergence!.causes[0]!.id, 'not looked for');
+    assert.match(traceLines(report).join('\n'), /all 6 printed tokens of 8\./);
+    assert.doesNotMatch(traceLines(report).join('\n'), /exactly|layer +0/);
+  });
 });
 
 test('reads what the names of files tell: SGLang, msProbe, steps and ranks', () => {

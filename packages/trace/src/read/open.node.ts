@@ -1,4 +1,4 @@
-/** Opens a dump by its path: a file of tensors, a folder of such files, or a state file of llama.cpp (Node only). @module */
+/** Opens a dump by its path: a file of tensors, a folder of such files, a state file of llama.cpp or a log of its eval callback (Node only). @module */
 import { lstatSync } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
@@ -9,6 +9,7 @@ import { isFolder, readSafetensorsHeader } from '@ropewalk/formats/node';
 import { DTYPES, type Dtype, RopewalkError, type Tensor, tensorFrom, sizeBytes as unitBytes } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import type { Dump, DumpTensor, RunFacts } from '../dump.js';
+import { isEvalCallback, readEvalCallback } from './eval-callback.js';
 import { type NamedFile, readFileName } from './file-names.js';
 import { isLlamaState } from './llama-state.js';
 import { factsOf, INDEX_FILE } from './recorded.js';
@@ -20,8 +21,6 @@ const MAX_FILE_BYTES = 2 ** 30;
 const MAX_KEPT_BYTES = 2 ** 28;
 /** JavaScript's texts end at 2^29 characters. */
 const MAX_TEXT_BYTES = 2 ** 28;
-/** A line of a tensor. The tool's older name is ggml_debug, and a log may put a time before it. */
-const EVAL_CALLBACK = /^.{0,80}?(?:ggml_debug|common_debug_cb_eval): +\S.{0,200}? = \(/m;
 const MAX_FILES = 100_000;
 const FILES = /\.(?:safetensors|npz|npy|pt|pth)$/i;
 
@@ -29,7 +28,7 @@ const FILES = /\.(?:safetensors|npz|npy|pt|pth)$/i;
  * Opens one side of a trace.
  *
  * @param path - a .safetensors, .npz, .npy, .pt or .pth file, or a folder of them, such as those of our hooks, of SGLang's
- *   dumper and of msProbe; a state file of llama.cpp
+ *   dumper and of msProbe; a state file of llama.cpp, or the text of its llama-eval-callback
  * @throws {RopewalkError} FORMAT when there is no tensor that it can read
  */
 export async function openDump(path: string): Promise<Dump> {
@@ -44,13 +43,8 @@ export async function openDump(path: string): Promise<Dump> {
   const start = await readAt(file, 0, Math.min(size, 4), path).finally(() => file.close());
   if (isLlamaState(start)) return openStateDump(path);
   const text = Buffer.from(readFileBytes(path, MAX_TEXT_BYTES)).toString('latin1');
-  if (EVAL_CALLBACK.test(text))
-    fail(
-      'UNSUPPORTED',
-      path,
-      "the text of llama.cpp's eval callback has only some values of each tensor. Write whole ones: ropewalk harness trace-llama-cpp.",
-    );
-  const next = 'A dump is .safetensors, .npz, .npy or .pt, or a state file of llama.cpp.';
+  if (isEvalCallback(text)) return readEvalCallback(text, path);
+  const next = 'A dump is .safetensors, .npz, .npy or .pt, a state file or the text of llama-eval-callback.';
   return fail('FORMAT', path, `it is no dump that can be read. ${next}`);
 }
 
