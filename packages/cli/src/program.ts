@@ -141,7 +141,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
       '--expect <rope>',
       `what it should do: ${MODEL}, a ROPE(…) line, or a .json with a record or a peer's arguments`,
     )
-    .option('--layer <n>', 'the layer of the model; 0 unless given')
+    .option('--layer <n>', 'the layer of the model; the first one with RoPE unless given')
     .option(...CONTEXT)
     .option(
       '--layout <letters>',
@@ -245,7 +245,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
       'huggingface, gguf, ggml, cann, onnx, onnxruntime, infiniop, aclnn, vllm, flashinfer, mlx or spec',
     )
     .option('--matrix <position>', 'instead of --to: print the matrix of a small head at a position')
-    .option('--layer <n>', 'the layer of a model; 0 unless given')
+    .option('--layer <n>', 'the layer of a model; the first one with RoPE unless given')
     .option(...CONTEXT)
     .option('--table-len <n>', 'rows of the tables, for positions 0 to n - 1')
     .option('--heads <n>', 'number of heads, for calls that need it')
@@ -299,7 +299,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .command('export')
     .description('write RoPE, another operator, or a whole model as ONNX')
     .argument('[model]', `whose RoPE: ${MODEL}, a record or a ROPE(…) line`)
-    .option('--layer <n>', 'the layer of a model; 0 unless given')
+    .option('--layer <n>', 'the layer of a model; the first one with RoPE unless given')
     .option('--rope <line>', 'a ROPE(…) line instead')
     .option('--spec <file>', 'a RopeSpec as .json instead')
     .option(

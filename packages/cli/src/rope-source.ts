@@ -24,7 +24,7 @@ export interface GivenRope extends LayerSource {
   readonly source?: RopeSource;
 }
 
-/** Reads one RoPE from a file as `readRopeSource` does, or from a line. @param layer - a model's layer. Default: 0 */
+/** Reads one RoPE from a file as `readRopeSource` does, or from a line. @param layer - a model's layer. Default: the first with RoPE */
 export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
   if (!isRopeLine(text)) {
     const source = await readRopeSource(text, context);

@@ -265,7 +265,7 @@ const CASES: Readonly<Record<string, readonly [Run, Told]>> = {
   ],
   'sgl-project/sglang#32098: keys of all ranks, positions of one': [
     dump(['--tokens', '16'], [...count(8), ...count(8)]),
-    [1, /Tokens 9-15: this row of x rotated by the position of the token 8 before it/],
+    [1, /Tokens 9-15: this row of x rotated by the position of the token 8 places before it/],
   ],
   'PaddlePaddle/PaddleFleet#1437: a share of another length': [
     ranks('contiguous', 32, (rank) => count(8, 8 * rank)),

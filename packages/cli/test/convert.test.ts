@@ -100,6 +100,16 @@ describe('convert', () => {
     );
   });
 
+  test('the first layer with RoPE is meant where none is named; one without is refused with the layers that have it', async () => {
+    const hybrid = file('hybrid.json', JSON.stringify({ model_type: 'qwen3_next', num_hidden_layers: 8 }));
+    const first = await ropewalk('convert', hybrid, '--to', 'ggml', '--json');
+    assert.match(JSON.parse(first.stdout).from, /hybrid\.json, layer 3$/);
+    assert.match(
+      (await ropewalk('convert', hybrid, '--to', 'ggml', '--layer', '0')).stderr,
+      /layer 0 of .*hybrid\.json has no position encoding\. Layers with RoPE: 3, 7\.$/m,
+    );
+  });
+
   test('a sliding layer has keys and fields of its own, and is read again as such', async () => {
     const sliding = await ropewalk('convert', gemma3, '--to', 'gguf', '--json');
     const { arguments: keys, notes } = JSON.parse(sliding.stdout);

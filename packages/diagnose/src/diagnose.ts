@@ -22,6 +22,7 @@ import { describePairTerms } from './match/pair-terms.js';
 import { groupRows } from './match/row-contents.js';
 import {
   type JudgedRows,
+  movedRows,
   type RowEntry,
   type RowSummary,
   rowsAside,
@@ -185,7 +186,9 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
   }
   // The part that is right is told wherever nothing explains the rest.
   const last = finish(whole, undefined, found);
-  return last.verdict === 'not understood' ? { ...last, rowSummary: explained(rows.rowSummary) } : last;
+  if (last.verdict !== 'not understood') return last;
+  const rowSummary = explained(rows.rowSummary);
+  return { ...last, verdict: movedRows(rowSummary) ? 'different' : last.verdict, rowSummary };
 }
 
 /** The rows whose contents are known: others have been explained, or nothing can be said of them. */
@@ -272,17 +275,24 @@ function partly(
   search: BugSearch,
   frequencies: Float64Array,
 ): Read {
-  const common = { ...UNTOLD, verdict: 'partly right', rowSummary, expectedFrequencies: frequencies } as const;
-  if (unknown.length > 0) {
+  const verdict = movedRows(rowSummary) ? 'different' : 'partly right';
+  const common = { ...UNTOLD, verdict, rowSummary, expectedFrequencies: frequencies } as const;
+  const moves = rowSummary.wrong.filter(({ what }) => what === 'another position');
+  if (unknown.length > 0 || moves.length > 1) {
     const judge = (rows: readonly number[]) => search.judge({ ...heads, rows }, undefined, { pairs: false });
-    // A bug that moves positions may move some of them to those of other tokens.
+    // A bug that moves positions may move some of them to those of other tokens, and one rule is simpler than many moves.
     const all = moved.length > 0 ? [...unknown, ...moved].sort((a, b) => a - b) : unknown;
-    const whole = moved.length > 0 ? judge(all) : undefined;
-    const isWhole = whole?.verdict === 'known bug';
-    const { verdict, tier, named, normalized } = isWhole ? whole : judge(unknown);
-    const found = identifyHeads(normalized, frequencies);
-    const differences = differencesOf(expected, found, normalized);
-    if (verdict === 'known bug' || (isRotation(found) && differences.length > 0)) {
+    const read = (judged: Judged) => {
+      const found = identifyHeads(judged.normalized, frequencies);
+      const differences = differencesOf(expected, found, judged.normalized);
+      const isRead = judged.verdict === 'known bug' || (isRotation(found) && differences.length > 0);
+      return isRead ? { ...judged, found, differences } : undefined;
+    };
+    const whole = moved.length > 0 ? read(judge(all)) : undefined;
+    const isWhole = whole !== undefined;
+    const one = whole ?? (unknown.length > 0 ? read(judge(unknown)) : undefined);
+    if (one) {
+      const { tier, named, found, differences } = one;
       const ids = named.map(({ id }) => id).join(' or ');
       const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
       const isOne = ({ what, elements, rows }: RowEntry): boolean =>

@@ -2,7 +2,7 @@
 import { type GgufHeader, gguf, huggingface, type ModelRope, specToJson } from '@ropewalk/dialects/internal/models';
 import type { RopeSpec } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { reading, readOptions } from 'ropewalk/internal';
+import { ranges, reading, readOptions } from 'ropewalk/internal';
 
 /** The RoPE of a file: a model with its layers, or one record. */
 export type RopeSource =
@@ -67,14 +67,14 @@ export function ropeSourceFromGguf(
  * Chooses one layer.
  *
  * @param source - from `ropeSourceFromJson` or `readRopeSource`
- * @param layer - the index of a model's layer. Default: 0
+ * @param layer - the index of a model's layer. Default: the first one with RoPE
  * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
  */
-export function layerOf(source: RopeSource, layer = 0): LayerSource {
+export function layerOf(source: RopeSource, layer?: number): LayerSource {
   return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
 }
 
-function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
+function sourceOfLayer(source: RopeSource, asked: number | undefined): LayerSource {
   const { file } = source;
   if (source.kind === 'record') {
     const { peer } = source;
@@ -82,8 +82,11 @@ function sourceOfLayer(source: RopeSource, layer: number): LayerSource {
     return { spec, from: peer === 'spec' ? file : `${file} (${peer})`, notes: [], others: [], layerType: undefined };
   }
   const { layers, notes } = source.model;
+  const rotated = layers.filter(({ rope }) => rope).map((one) => one.layer);
+  const layer = asked ?? rotated[0] ?? 0;
   const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
-  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding`);
+  const next = rotated.length > 0 ? ` Layers with RoPE: ${ranges(rotated)}.` : '';
+  const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding.${next}`);
   const key = JSON.stringify(specToJson(spec));
   const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);
   return { spec, from: `${file}, layer ${layer}`, notes, others, layerType: found.layerType };

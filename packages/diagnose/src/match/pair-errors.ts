@@ -2,6 +2,7 @@
  * The errors of pairs that rotate, where no rotation that was measured gives y: which pairs are off, by how much, in angle
  * or in length, and what the errors have in common. @module
  */
+import { roundTo } from 'ropewalk';
 import { ranges } from 'ropewalk/internal';
 import { angleNoise, storedNoise } from '../kernel/noise.js';
 import type { RightRows } from '../kernel/right-rows.js';
@@ -40,6 +41,8 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const samples: Sample[] = [];
   let [largest, turned, count] = [0, 0, 0];
   let lengthsKept = true;
+  /** The pairs that hold x in every row. */
+  const still = new Set(pairs.map(({ j }) => j));
   for (const r of rows) {
     const x = right.input(r);
     const size = Math.max(1, magnitude) * x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
@@ -50,6 +53,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
     for (const { j, read, write } of pairs) {
       const [x0, x1] = [x[read[0]]!, x[read[1]]!];
       const [y0, y1] = [y[r * headDim + write[0]]!, y[r * headDim + write[1]]!];
+      if (roundTo(dtype, x0) !== y0 || roundTo(dtype, x1) !== y1) still.delete(j);
       const length = Math.hypot(x0, x1) * magnitude;
       const noise = Math.hypot(storedNoise(dtype, y0, size), storedNoise(dtype, y1, size)) / length;
       if (!(noise < LOUD)) continue;
@@ -76,7 +80,8 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
   const rest = others.length > 0 ? `; of ${named(others)} no error is larger than noise` : '';
   const sentences: string[] = [];
-  if (lengthsKept) {
+  if (of.every((j) => still.has(j))) sentences.push(`P${named(of).slice(1)} hold x: they are not rotated${rest}.`);
+  else if (lengthsKept) {
     const by = turned < 2.5 ? `off by up to ${upwards(turned)} radians` : 'not the expected ones';
     sentences.push(`The lengths of pairs are right; the angles of ${named(of)} are ${by}${rest}.`);
   } else if (largest < 0.2) {

@@ -8,6 +8,7 @@ import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
 import { type Heads, widened } from '../read/observation.js';
+import { rowsWords } from './wrong-rows.js';
 
 interface Row {
   readonly x: Float64Array;
@@ -96,15 +97,23 @@ export function describePairTerms(right: RightRows): readonly string[] {
   const search: Search = { heads, rows, dims, fits: (one) => rows.every((row) => gives(one, row, dtype)) };
   const found =
     other.length > 0
-      ? { dims, words: [besideWords(search, other)] }
+      ? { dims, words: [besideWords(search, other, rowOf, isCopy)] }
       : (byTerms(search) ?? byAngles(search, right.pairs) ?? bySources(search) ?? byFactors(search));
   const copies = beside.filter((i) => !other.includes(i));
   return found && everywhere(found.dims, copies) ? found.words : (bySlide(right) ?? byOrder(right) ?? []);
 }
 
-function besideWords({ heads, dims }: Search, other: readonly number[]): string {
+function besideWords(
+  { heads, dims }: Search,
+  other: readonly number[],
+  rowOf: (r: number) => Row,
+  isCopy: (row: Row, i: number) => boolean,
+): string {
   const turned = ranges(dims.map(({ dim }) => dim).sort((a, b) => a - b));
-  return `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not; dimensions ${turned} are as expected.`;
+  const isRight = (r: number): boolean => other.every((i) => isCopy(rowOf(r), i));
+  const right = heads.rows.filter(isRight);
+  const except = right.length > 0 ? `, except in ${rowsWords(right, heads)}` : '';
+  return `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not${except}; dimensions ${turned} are as expected.`;
 }
 
 /** The farthest that results may be from their place. */

@@ -2,6 +2,7 @@
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
+import { findPositions, WRAPPED, wholeIn } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
 import { type Heads, positionsOf } from '../read/observation.js';
@@ -334,6 +335,7 @@ class RowContents {
       yield* resultOf(other);
     for (const other of this.#search(r, wrong, batch * seq, (at, i) => right.element(r, right.anglesOf(at), i)))
       yield* byPosition(other * heads + (r % heads));
+    yield* this.#shiftSources(r);
     for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, angles, i))) yield* inputOf(other);
     for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, true)) yield* copyOf(other);
   }
@@ -362,18 +364,55 @@ class RowContents {
     }
   }
 
+  /** The rotation of x by the positions that a rule gives. */
+  #rotatedBy(words: string, of: (positions: number[], token: number) => number[]): Source {
+    return {
+      what: 'another position',
+      words: `this row of x rotated by ${words}`,
+      guess: (r, y, noise) => {
+        const token = Math.floor(r / this.#heads.heads);
+        const positions = of(positionsOf(this.#heads, token), token);
+        this.#right.rotate(this.#right.input(r), this.#angles(positions), y, noise);
+      },
+    };
+  }
+
+  /** The shift of the position that alone explains the angles of row r. */
+  #shiftSources(r: number): Source[] {
+    const { heads, numAxes, headDim, y } = this.#heads;
+    const { steps, pairs } = this.#right;
+    if (numAxes !== 1) return [];
+    this.#wrongDims(r); // fills the noise
+    const input = this.#right.input(r);
+    const [angle, tolerance] = [new Float64Array(pairs), new Float64Array(pairs)];
+    for (let j = 0; j < pairs; j++) {
+      const { read, write } = this.#right.membersOf(j);
+      const [[x0, x1], [y0, y1]] = [read.map((i) => input[i]!), write.map((i) => y[r * headDim + i]!)] as [
+        [number, number],
+        [number, number],
+      ];
+      angle[j] = Math.atan2(x0 * y1 - x1 * y0, x0 * y0 + x1 * y1);
+      tolerance[j] = (this.#noise[write[0]]! + this.#noise[write[1]]!) / Math.hypot(y0, y1);
+    }
+    const token = Math.floor(r / heads);
+    const [given] = positionsOf(this.#heads, token) as [number];
+    const unit = { batch: 0, seq: 0, head: undefined, positions: [given] };
+    const frequency = steps.frequencies().invFreq.map((one) => one * steps.sign);
+    const error = new Float64Array(pairs);
+    const turns = { units: [unit], pairs, angle, tolerance };
+    const all = Array.from({ length: pairs }, (_, j) => j);
+    const [found] = findPositions(turns, { frequency, error, slack: 2 ** -24 }, all, 0);
+    const [position, ...others] = wholeIn(found!.intervals);
+    const shift = position === undefined || others.length > 0 ? 0 : position - given;
+    if (shift === 0 || WRAPPED.some((wrap) => wrap(given) === position)) return []; // a type says more than a shift
+    return [this.#rotatedBy(`its position ${shift > 0 ? '+' : '−'} ${Math.abs(shift)}`, ([p]) => [p! + shift])];
+  }
+
   /** Rotations by positions that no other token has. */
   #positionSources(): Source[] {
     const right = this.#right;
     const { heads, seq, numAxes } = this.#heads;
-    const by = (words: string, of: (positions: number[], token: number) => number[]): Source => ({
-      what: 'another position',
-      words: `this row of x rotated by ${words}`,
-      guess: (r, y, noise) => {
-        const token = Math.floor(r / heads);
-        right.rotate(right.input(r), this.#angles(of(positionsOf(this.#heads, token), token)), y, noise);
-      },
-    });
+    const by = this.#rotatedBy.bind(this);
     const twice: Source = {
       what: 'another position',
       words: 'this row of x rotated twice',
@@ -393,6 +432,9 @@ class RowContents {
         ? [
             by('its index in the sequence', (_what, token) => [token % seq]),
             by('its index in the batch of sequences', (_what, token) => [token]),
+            by('its position, and again by that of the token before it', ([p], token) => [
+              p! + (token % seq > 0 ? positionsOf(this.#heads, token - 1)[0]! : 0),
+            ]),
           ]
         : []),
     ];
@@ -472,7 +514,7 @@ function coordinate(
 ): { words: string; map: (one: number) => number }[] {
   const step = to - at;
   if (step === 0) return [{ words: '', map: (one) => one }];
-  const apart = Math.abs(step) === 1 ? '' : `${Math.abs(step)} `;
+  const apart = Math.abs(step) === 1 ? '' : `${Math.abs(step)} places `;
   const shifted = {
     words: `the ${name} ${apart}${step > 0 ? 'after' : 'before'} it`,
     map: (one: number) => one + step,

@@ -22,8 +22,8 @@ export interface RowSummary {
   readonly elements: number;
   readonly wrongElements: number;
   /**
-   * The part that is as expected, in words; without an expectation, the part that was rotated. Undefined if the rest is
-   * another rotation.
+   * The part that is as expected, in words, empty for a few elements here and there; without an expectation, the part that
+   * was rotated. Undefined if the rest is another rotation.
    */
   readonly right: string | undefined;
   readonly wrong: readonly RowEntry[];
@@ -56,10 +56,21 @@ export interface RowsAside {
 
 /** An error this many times the noise does not come from rounding. */
 const CLEAR = 4;
+/** So many elements of another rotation may be as expected by chance: slow pairs hardly turn. */
+const CHANCE = 1 / 8;
 /** The most wrong elements that are listed one by one. */
 const MAX_LISTED = 8;
 /** Right results in wrong places: a kernel that rotates otherwise does not write them. */
 const ELSEWHERE: ReadonlySet<What> = new Set(['another row', 'another row of x', 'a copy', 'in place']);
+
+const MOVED: ReadonlySet<What> = new Set(['another row', 'another position', 'another row of x']);
+
+/** The rows that hold the result of another row or position, where they are most of y and no row is right. */
+export function movedRows(summary: RowSummary | undefined): RowEntry | undefined {
+  if (summary?.right !== '' || summary.wrong.length === 0) return undefined;
+  const most = summary.wrong.reduce((a, b) => (b.rows > a.rows ? b : a));
+  return MOVED.has(most.what) && 2 * most.elements >= summary.wrongElements ? most : undefined;
+}
 
 /** Sums up the rows of y; undefined if every element is as expected. */
 export function summarizeRows(right: RightRows, seen: Compared, contents: readonly Group[]): JudgedRows | undefined {
@@ -219,8 +230,9 @@ function rightWords({ wrong, right, offByDim }: Compared, groups: readonly Group
     return `${rowsWords(right, heads)}${hasDims ? ', and all other dimensions of the rows below' : ''}`;
   const dims = [...offByDim.keys()].filter((i) => offByDim[i] === 0);
   if (dims.length > 0) return `dimensions ${ranges(dims)} of every token`;
-  const count = offByDim.reduce((a, b) => a + b, 0);
-  return `${wrong.length * heads.headDim - count} of ${wrong.length * heads.headDim} elements`;
+  const all = wrong.length * heads.headDim;
+  const ok = all - offByDim.reduce((a, b) => a + b, 0);
+  return ok > CHANCE * all ? `${ok} of ${all} elements` : '';
 }
 
 /**

@@ -43,8 +43,8 @@ export function findRules(
 }
 
 /** Finds, for each unit, the positions that explain its angles on one axis. */
-function findPositions(
-  turns: Turns,
+export function findPositions(
+  turns: Pick<Turns, 'units' | 'pairs' | 'angle' | 'tolerance'>,
   { frequency, error, slack }: Frequencies,
   pairs: readonly number[],
   axis: number,
@@ -155,13 +155,19 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
 
 const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
 
+/** A position in an integer type that may be too small for it. */
+const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
+  int16: (p) => (p << 16) >> 16,
+  uint16: (p) => p & 0xffff,
+  int8: (p) => (p << 24) >> 24,
+  uint8: (p) => p & 0xff,
+};
+export const WRAPPED = Object.values(IN_TYPE);
+
 const ROUNDED: readonly PositionRule[] = [
   rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
   rule('the position rounded to f16', (p) => roundTo('f16', p)),
-  rule('the position wrapped to int16', (p) => (p << 16) >> 16),
-  rule('the position wrapped to uint16', (p) => p & 0xffff),
-  rule('the position wrapped to int8', (p) => (p << 24) >> 24),
-  rule('the position wrapped to uint8', (p) => p & 0xff),
+  ...Object.entries(IN_TYPE).map(([type, map]) => rule(`the position wrapped to ${type}`, map)),
   rule('0 for every token', () => 0),
 ];
 
@@ -259,7 +265,8 @@ function sharpest(found: readonly FoundPosition[]): FoundPosition | undefined {
   return known.length === 0 ? undefined : known.reduce((a, b) => (width(b) < width(a) ? b : a));
 }
 
-function wholeIn(intervals: FoundPosition['intervals']): number[] {
+/** The whole numbers in intervals, at most 512. */
+export function wholeIn(intervals: FoundPosition['intervals']): number[] {
   const list: number[] = [];
   for (const [low, high] of intervals) {
     for (let p = Math.ceil(low - 1e-6); p <= high + 1e-6 && list.length < 512; p++) list.push(p);

@@ -8,7 +8,7 @@ import { type FoundPair, type Identification, isClear } from '../fit/identificat
 import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
-import type { RowEntry } from '../match/wrong-rows.js';
+import { movedRows, type RowEntry } from '../match/wrong-rows.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import { BASES } from '../read/expected.js';
@@ -146,11 +146,14 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
         return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}${inRows}`;
       return `${COUNTS[named[0]!.mutants.length - 1]}: ${ids[0]}${inRows}`;
     }
-    case 'different':
+    case 'different': {
+      const moved = movedRows(rowSummary);
+      if (moved) return `DIFFERENT from what is expected${meant}: ${sentence(moved.where)}: ${moved.holds}.`;
       if (diagnosis.measured.length > 0)
         return `DIFFERENT from what is expected${meant}${inRows}: ${diagnosis.measured[0]}`;
       if (from === undefined) return 'A ROTATION, but no record explains y within rounding.';
       return `DIFFERENT from what is expected${meant}${inRows}: ${diagnosis.differences[0]!.words}`;
+    }
     case 'partly right': {
       const { wrongElements, elements } = diagnosis.rowSummary!;
       const share = `${wrongElements} of ${elements} elements of y`;
@@ -162,13 +165,9 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
     case 'rotation':
       return `A ROTATION: ${inShort(found)}.`;
     case 'not understood':
-      // No bug was tried on a y that is x, and none needs to be named for a kernel that did not run.
-      if (
-        from === undefined ||
-        ['zero', 'nan'].includes(found.outcome) ||
-        (found.outcome === 'unchanged' && diagnosis.tried.bugs === 0)
-      )
-        return `NOT UNDERSTOOD: ${reason(found)}`;
+      if (found.outcome === 'unchanged') return `NOT ROTATED: ${reason(found)}`;
+      // No bug needs to be named for a kernel that did not run.
+      if (from === undefined || ['zero', 'nan'].includes(found.outcome)) return `NOT UNDERSTOOD: ${reason(found)}`;
       return `NOT UNDERSTOOD: y is not what is expected${meant}, and no rotation that was found gives it.`;
   }
 }
@@ -225,7 +224,7 @@ function wrongPart({ rowSummary }: Diagnosis): string[] {
 /** The differences that the first line does not say. */
 function differences(diagnosis: Diagnosis): string[] {
   const { verdict, differences, measured, worst, tried, rowSummary } = diagnosis;
-  const said = verdict === 'different' ? 1 : 0;
+  const said = verdict === 'different' && !movedRows(rowSummary) ? 1 : 0;
   if (measured.length > 0) return measured.slice(said);
   const lines = differences.slice(said).map(({ words }) => words);
   if (worst && rowSummary?.shown === undefined && verdict !== 'partly right' && verdict !== 'less precise')
@@ -257,6 +256,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
   if (measured.length > 0) return []; // finer than what the pairs show
 
   const { numAxes, outcome } = found;
+  if (verdict === 'not understood' && outcome === 'unchanged') return []; // the first line says it
   // Measurements that do not give y are told as differences, as far as they are so in every row.
   if (!isProven(found)) {
     const told = outcome !== 'no rotation' && !found.layout && ['not understood', 'known bug'].includes(verdict);

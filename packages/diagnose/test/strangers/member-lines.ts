@@ -199,6 +199,24 @@ const largest = (said: number, real: number): string | undefined =>
 
 export const PAIR_LINES: readonly MemberLine[] = [
   [
+    /^Pairs? ([\d, -]+) hold x: they are not rotated(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    ['frequencies', 'positions', 'dimensions'],
+    ([pairs, rest], scene) => {
+      const x = normedInput(scene.call);
+      const { batch, seq, heads, y, at } = scene.call;
+      const rows = Array.from({ length: batch * seq * heads }, (_what, r) =>
+        at(Math.floor(r / (seq * heads)), Math.floor(r / heads) % seq, r % heads),
+      );
+      const turned = numbers(pairs!).find((j) => {
+        const { read, write } = scene.asked.pairs[j]!;
+        return rows.some((from) =>
+          [0, 1].some((n) => Math.abs(x[from + read[n]!]! - y[from + write[n]!]!) > fine(scene)),
+        );
+      });
+      return turned === undefined ? farPairs(pairs!, rest, scene) : `pair ${turned} is rotated`;
+    },
+  ],
+  [
     /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
     ['frequencies', 'positions', 'precision'],
     ([pairs, most, rest], scene) => {

@@ -1228,7 +1228,11 @@ const HEADLINES: Form[] = [
   {
     // The first sentence is not said again.
     of: /^DIFFERENT from what is expected(?: \([^)]*\))?(?:, in .*?)?: (\S.*\.)$/,
-    check: ([sentence], scene) => judgeLine(sentence!, DIFFERENT, scene).untrue,
+    check: ([sentence], scene) => {
+      const [, where, holds] =
+        /^([^:]*): ((?:the right result|this row of x|the row of x) .*)\.$/.exec(sentence!) ?? [];
+      return where && holds ? wrongRows([where, holds], scene) : judgeLine(sentence!, DIFFERENT, scene).untrue;
+    },
   },
   {
     of: /^PARTLY RIGHT(?: \([^)]*\))?: (\d+) of (\d+) elements of y are wrong\.$/,
@@ -1261,7 +1265,7 @@ const HEADLINES: Form[] = [
     check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
   },
   {
-    of: /^NOT UNDERSTOOD: (.*)$/,
+    of: /^NOT (?:UNDERSTOOD|ROTATED): (.*)$/,
     check: ([reason], scene) =>
       REASONS.map((form) =>
         form.of.test(reason!) ? form.check(form.of.exec(reason!)!.slice(1), scene) : undefined,
@@ -1475,7 +1479,8 @@ function otherRow(words: string, { call }: Scene): ((at: RowAt) => RowAt | undef
   const steps: ((at: RowAt) => RowAt)[] = [];
   for (const part of words.replace(/(token \d+), the last/, '$1').split(' of ')) {
     const [, name, fixed] = /^(head|token|batch) (\d+)$/.exec(part) ?? [];
-    const [, shiftedName, apart = '1', way] = /^the (head|token|batch) (?:(\d+) )?(after|before) it$/.exec(part) ?? [];
+    const [, shiftedName, apart = '1', way] =
+      /^the (head|token|batch) (?:(\d+) places )?(after|before) it$/.exec(part) ?? [];
     const [, mirroredName] = /^the (head|token|batch) as far from the end$/.exec(part) ?? [];
     const key = { head: 'head', token: 'seq', batch: 'batch' }[
       name ?? shiftedName ?? mirroredName ?? ''
@@ -1496,8 +1501,8 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
   const { call } = scene;
   const by = /^this row of x rotated by (.*)$/.exec(words)?.[1];
   const moved: Record<string, (at: RowAt) => (p: number) => number> = {
-    'its position + 1': () => (p) => p + 1,
-    'its position − 1': () => (p) => p - 1,
+    'its position, and again by that of the token before it': (at) => (p) =>
+      p + (at.seq > 0 ? call.position(at.batch, at.seq - 1, 0) : 0),
     'its position with the opposite sign': () => (p) => -p,
     'its index in the sequence':
       ({ seq }) =>
@@ -1508,6 +1513,11 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
       () =>
         batch * call.seq + seq,
   };
+  const shift = /^its position ([+−]) (\d+)$/.exec(by ?? '');
+  if (shift) {
+    const step = Number(shift[2]) * (shift[1] === '+' ? 1 : -1);
+    return (at) => turned(scene, inputRow(scene, at), at, (p) => p + step);
+  }
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
