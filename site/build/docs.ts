@@ -286,7 +286,7 @@ class Docs {
     const side =
       name === ''
         ? ''
-        : `<details class="docs-side" open><summary>All pages</summary><nav aria-label="Docs">${this.#index(name)}</nav></details>`;
+        : `<details class="docs-side"><summary>All pages</summary><nav aria-label="Docs">${this.#index(name)}</nav></details>`;
     const beside = toc && `<nav class="docs-toc" aria-label="On this page"><p>On this page</p>${toc}</nav>`;
     return `<div class="docs${name === '' ? ' docs-home' : ''}"><search id="docs-search" data-docs="${'../'.repeat(name === '' ? 0 : name.split('/').length) || './'}"></search>${side}<article class="docs-text">${html}</article>${beside}</div>`;
   }

@@ -70,6 +70,10 @@ export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): s
 <meta property="og:image" content="${escaped(SITE_ADDRESS || base)}${page.image}">
 <meta name="twitter:card" content="summary_large_image">`
     : '';
+  // A script fills `app`; the title and its lead are painted before it comes.
+  const content = page.lead
+    ? `<h1>${escaped(page.title)}</h1>\n<p class="lead">${page.lead}</p>\n<div id="app"></div>`
+    : page.content;
   const noscript = page.content
     ? ''
     : '<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs and the museum work without it.</p></noscript>';
@@ -95,7 +99,7 @@ ${preview}
 <nav id="menu" popover aria-label="Pages">${links.join('')}</nav>
 <button id="theme" class="plain" type="button" hidden></button>
 </header>
-<main id="main" tabindex="-1">${page.content ?? ''}</main>
+<main id="main" tabindex="-1">${content ?? ''}</main>
 <footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${source}</p></footer>
 ${noscript}
 </body>

@@ -5,7 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { extname, join } from 'node:path';
-import { brotliDecompressSync } from 'node:zlib';
+import { brotliDecompressSync, gzipSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { ENTRIES, PACKAGES, ROOT } from './build.js';
 import { WAIT_MS } from './until.js';
@@ -138,6 +138,8 @@ export interface SiteOptions {
   readonly folders: Readonly<Record<string, string>>;
   /** The headers of every answer, or a function that returns the headers for a path. */
   readonly headers?: Readonly<Record<string, string>> | ((path: string) => Readonly<Record<string, string>>);
+  /** Whether answers are compressed, as hosts of pages do. */
+  readonly gzip?: boolean;
 }
 
 /** A running server. */
@@ -153,7 +155,7 @@ export interface Site {
  * packages by name, and an import map gives their addresses. Only `ropewalk` is replaced in the text by `/dist/`,
  * because a strict Content-Security-Policy forbids the map.
  */
-export async function serve({ folders, headers = {} }: SiteOptions): Promise<Site> {
+export async function serve({ folders, headers = {}, gzip = false }: SiteOptions): Promise<Site> {
   const asked: string[] = [];
   const all = Object.entries({
     '/vectors/': join(ROOT, 'vectors'),
@@ -182,7 +184,8 @@ export async function serve({ folders, headers = {} }: SiteOptions): Promise<Sit
     }
     response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream');
     const body = readFileSync(file);
-    response.end(start === '/pages/' ? body.toString().replace("'ropewalk'", "'/dist/index.js'") : body);
+    if (gzip) response.setHeader('content-encoding', 'gzip').end(gzipSync(body));
+    else response.end(start === '/pages/' ? body.toString().replace("'ropewalk'", "'/dist/index.js'") : body);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {

@@ -19,7 +19,6 @@ import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
-import { BASE } from '../shell/base.js';
 import type { Asked, Kernels, Statement } from './kernel.worker.js';
 
 /** The slowest kernel takes about ten seconds for this many elements. */
@@ -352,12 +351,6 @@ function AiCore() {
   const best = Math.min(...history.filter(({ allRight }) => allRight).map(({ run }) => run.cyclesPerRow));
   return (
     <>
-      <h1>RoPE on the Ascend AI Core</h1>
-      <p class="lead">
-        RoPE kernels in the calls of AscendC, on a model of the vector core of architecture 2201. It computes, counts
-        cycles, and reports faults. It is a model: no NPU runs here, and times are modelled from 13 public device rows.{' '}
-        <a href={`${BASE}docs/aicore/`}>How it works</a>
-      </p>
       <div class="fields">
         <Choice label="Kernel" value={kernel} of={KERNELS} onChange={setKernel} />
         <label class="field">
@@ -451,4 +444,4 @@ function AiCore() {
   );
 }
 
-render(<AiCore />, document.querySelector('#main')!);
+render(<AiCore />, document.querySelector('#app')!);

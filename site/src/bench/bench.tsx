@@ -220,10 +220,6 @@ function Bench() {
   const done = saved ? saved.results.length + saved.leftOut.length : 0;
   return (
     <>
-      <h1>How fast this browser is</h1>
-      <p class="lead">
-        RoPE, linear, attention and norm in this browser, each beside a copy of the same bytes: what memory allows.
-      </p>
       <div class="fields">
         <Choice label="Backend" value={backend} of={BACKENDS} disabled={busy} onChange={setBackend} />
         <Choice label="Size" value={size} of={SIZES} disabled={busy} onChange={setSize} />
@@ -303,4 +299,4 @@ function Bench() {
   );
 }
 
-render(<Bench />, document.querySelector('#main')!);
+render(<Bench />, document.querySelector('#app')!);

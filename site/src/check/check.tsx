@@ -214,11 +214,6 @@ function Check() {
   const failed = results.filter(({ verdict }) => verdict.status === 'fail').length;
   return (
     <>
-      <h1>What this browser gets right</h1>
-      <p class="lead">
-        Every test case that Ropewalk has, run here on your own CPU, GPU and NPU: the vectors of ggml, ONNX, InfiniOp,
-        LLAISYS, CANN, HuggingFace and flash-attn, each within its own tolerance.
-      </p>
       <div class="fields">
         <fieldset class="check-backends">
           <legend>Backends</legend>
@@ -333,4 +328,4 @@ function Check() {
   );
 }
 
-render(<Check />, document.querySelector('#main')!);
+render(<Check />, document.querySelector('#app')!);

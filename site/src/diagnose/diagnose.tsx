@@ -197,11 +197,6 @@ function Diagnose() {
   const running = done !== undefined;
   return (
     <>
-      <h1>What a kernel did wrong</h1>
-      <p class="lead">
-        Give what a RoPE kernel read and wrote. The report says which dimensions it rotated, in which pairs, by which
-        frequencies and positions, and which known bug that is. The kernel may run anywhere, in any language.
-      </p>
       <div class="diagnose-input">
         <section class="card" aria-labelledby="diagnose-files">
           <h2 id="diagnose-files">1. Its input, output and positions</h2>
@@ -431,4 +426,4 @@ function Diagnose() {
   );
 }
 
-render(<Diagnose />, document.querySelector('#main')!);
+render(<Diagnose />, document.querySelector('#app')!);

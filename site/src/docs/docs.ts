@@ -159,5 +159,5 @@ for (const block of document.querySelectorAll<HTMLElement>('.docs-code')) {
   if (block.dataset.example !== undefined) addRun(block);
   addCopy(block);
 }
-// On a phone the list of pages starts closed.
-if (matchMedia('(max-width: 979px)').matches) document.querySelector('.docs-side')?.removeAttribute('open');
+// Beside the text there is room for the list of pages. On a phone an open one would push the text down.
+if (matchMedia('(min-width: 980px)').matches) document.querySelector('.docs-side')?.setAttribute('open', '');

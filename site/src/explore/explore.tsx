@@ -254,11 +254,6 @@ function Explore({ given, failed }: { readonly given: readonly Source[]; readonl
   }
   return (
     <>
-      <h1>The RoPE of a model</h1>
-      <p class="lead">
-        What a model really rotates, layer by layer: how fast each pair turns, what scaling does to it, and the same in
-        the words of twelve peers.
-      </p>
       <div class="explore-choose">
         <div class="card">
           <ModelSelect
@@ -305,4 +300,4 @@ const [given, failed] = await textFromHash('files', 'files')
     (sources) => [sources, undefined] as const,
     (error: unknown) => [[], error] as const,
   );
-render(<Explore given={given} failed={failed} />, document.querySelector('#main')!);
+render(<Explore given={given} failed={failed} />, document.querySelector('#app')!);

@@ -202,11 +202,6 @@ function Generate() {
   const idle = busy === undefined;
   return (
     <>
-      <h1>Run a model</h1>
-      <p class="lead">
-        A decoder for Llama, Qwen, Gemma, DeepSeek, gpt-oss and other families, in a worker of this page. Files that you
-        drop stay on your device.
-      </p>
       <h2>1. Choose a model</h2>
       <div class="fields">
         <Choice
@@ -357,4 +352,4 @@ function Generate() {
   );
 }
 
-render(<Generate />, document.querySelector('#main')!);
+render(<Generate />, document.querySelector('#app')!);

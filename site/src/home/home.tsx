@@ -113,14 +113,6 @@ function Broken() {
 function Home() {
   return (
     <>
-      <div class="home-hero">
-        <h1>Rotary position embedding, exact in every dialect</h1>
-        <p class="lead">
-          Ropewalk has the operators of a decoder-only transformer in TypeScript, RoPE first: checked against a float64
-          reference and the peers' own vectors, on CPU and GPU, as ONNX graphs and through WebNN for NPUs, with tools
-          that say what a kernel does wrong.
-        </p>
-      </div>
       <Broken />
       <h2>Where to begin</h2>
       <p>
@@ -196,4 +188,4 @@ function Home() {
   );
 }
 
-render(<Home />, document.querySelector('#main')!);
+render(<Home />, document.querySelector('#app')!);

@@ -222,11 +222,6 @@ function Learn() {
   useEffect(scrollToHash, []);
   return (
     <article class="learn">
-      <h1>RoPE explained</h1>
-      <p class="lead">
-        Attention compares tokens, and has no idea of their order. Rotary position embedding gives it one: it turns
-        every query and key by an angle that grows with the position. Ten minutes, and everything here moves.
-      </p>
       <h2>Why turn anything</h2>
       <p>
         Attention multiplies a query with each key: q·k. Take two numbers of q and the same two of k as arrows, and turn
@@ -277,4 +272,4 @@ function Learn() {
   );
 }
 
-render(<Learn />, document.querySelector('#main')!);
+render(<Learn />, document.querySelector('#app')!);

@@ -111,11 +111,6 @@ function Probe() {
   }
   return (
     <>
-      <h1>What does this server really rotate?</h1>
-      <p class="lead">
-        A model server gives log-probabilities, and those by position tell its base, scaling, pairs, window and
-        positions. The model runs in this page, and its files stay on your device.
-      </p>
       <div class="fields">
         <Choice label="Answers from" value={from} of={FROM} disabled={busy !== undefined} onChange={setFrom} />
         <Choice label="Held against" value={kind} of={MODELS} disabled={busy !== undefined} onChange={setKind} />
@@ -203,4 +198,4 @@ function Probe() {
   );
 }
 
-render(<Probe />, document.querySelector('#main')!);
+render(<Probe />, document.querySelector('#app')!);

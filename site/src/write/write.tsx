@@ -9,7 +9,6 @@ import { CopyButton } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { textFromHash, textToHash } from '../shared/link.js';
 import { type Helper, helper } from '../shared/worker.js';
-import { BASE } from '../shell/base.js';
 import { Editor } from './editor.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
 import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
@@ -206,11 +205,6 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   const others = ids.filter((one) => !PUZZLES.some((puzzle) => puzzle.id === one));
   return (
     <>
-      <h1>Write a kernel</h1>
-      <p class="lead">
-        A RoPE kernel of your own, run in this page on the cases of <a href={`${BASE}docs/verify/`}>verify</a>. What is
-        wrong with it is said in a sentence.
-      </p>
       <h2>Ten puzzles</h2>
       <ol class="write-puzzles">
         {PUZZLES.map((one, n) => (
@@ -292,4 +286,4 @@ const [linked, failed] = await textFromHash('code', 'kernel').then(
   (text) => [text, undefined] as const,
   (error: unknown) => [undefined, error] as const,
 );
-render(<Write linked={linked} failed={failed} />, document.querySelector('#main')!);
+render(<Write linked={linked} failed={failed} />, document.querySelector('#app')!);
