@@ -10,21 +10,21 @@ const HALF = DIM / 2;
 
 type Table = (position: number, frequency: number) => readonly [cos: number, sin: number];
 
-/** The sentence of the first line and those under "Different" of a kernel that takes cos and sin from `table`, and rounds x by `narrow`. */
-function differencesOf(table: Table, narrow: (value: number) => number = Number): string[] {
+/** The sentence of the first line and those under "Different" of a kernel that takes cos and sin from `table`, rounds x by `narrow`, and counts positions from `start`. */
+function differencesOf(table: Table, narrow: (value: number) => number = Number, start = 0): string[] {
   const random = randomFrom('pair errors');
   const x = Float64Array.from({ length: SEQ * DIM }, () => Math.fround(random.uniform(-1, 1)));
   const y = new Float64Array(x.length);
   for (let s = 0; s < SEQ; s++) {
     for (let j = 0; j < HALF; j++) {
-      const [c, n] = table(s, 10000 ** (-j / HALF));
+      const [c, n] = table(start + s, 10000 ** (-j / HALF));
       const [x0, x1] = [narrow(x[s * DIM + j]!), narrow(x[s * DIM + j + HALF]!)];
       y[s * DIM + j] = x0 * c - x1 * n;
       y[s * DIM + j + HALF] = x0 * n + x1 * c;
     }
   }
   const tensor = (values: Float64Array) => tensorFrom(Float32Array.from(values), { shape: [SEQ, 1, DIM] });
-  const positions = Array.from({ length: SEQ }, (_what, s) => s);
+  const positions = Array.from({ length: SEQ }, (_what, s) => start + s);
   const expected = { spec: { headDim: DIM, pairing: 'half', base: 10000 } } as const;
   const lines = describeDiagnosis(diagnose({ x: tensor(x), y: tensor(y), positions }, expected), 'model', {
     all: true,
@@ -38,6 +38,14 @@ function differencesOf(table: Table, narrow: (value: number) => number = Number)
 const at = (angle: number): readonly [number, number] => [Math.cos(angle), Math.sin(angle)];
 
 describe('pairs that rotate with errors', () => {
+  test('every third pair holds x, at positions that show no whole turns', () => {
+    const indexOf = (f: number): number => Math.round((-HALF * Math.log(f)) / Math.log(10000));
+    const lines = differencesOf((p, f) => at(indexOf(f) % 3 === 1 ? 0 : p * f), Number, 50_000);
+    assert.match(
+      lines[0]!,
+      /^Pairs 1, 4, 7, 10, 13 hold x: they are not rotated; of pairs 0, 2-3, .* no error is larger than noise\.$/,
+    );
+  });
   test('a table of few sines', () => {
     const step = (2 * Math.PI) / 300;
     const lines = differencesOf((p, f) => at(Math.round((p * f) / step) * step));

@@ -32,6 +32,7 @@ function jsonOf(result: Diagnosis, from: string | undefined): unknown {
     recipes: result.recipes,
     notRuledOut: result.notRuledOut.map(({ id }) => id),
     differences: result.differences,
+    measured: result.measured,
     worst: result.worst ?? null,
     rowSummary: result.rowSummary ?? null,
     found: {

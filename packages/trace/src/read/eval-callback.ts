@@ -6,9 +6,9 @@ import { tensorFrom } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { type Dump, type DumpTensor, NOT_GIVEN } from '../dump.js';
 
-/** The line before a tensor. The tool's older name is ggml_debug, and a log may put a time before it. */
+/** The line before a tensor, of a bounded length. The tool's older name is ggml_debug, and a log may put a time before it. */
 const HEAD =
-  /^.{0,80}?(?:ggml_debug|common_debug_cb_eval): +(\S.{0,120}?) = \((\w{1,16})\) +(\S{1,40}?)\(.*\{(\d+), (\d+), (\d+), (\d+)\}\s*$/;
+  /^.{0,80}?(?:ggml_debug|common_debug_cb_eval): +(\S.{0,120}?) = \((\w{1,16})\) +(\S{1,40}?)\(.{0,600}\{(\d+), (\d+), (\d+), (\d+)\} {0,8}\r?$/;
 const VALUE = /^-?(?:\d{1,40}(?:\.\d{1,10})?|inf|nan(?:\(\w*\))?)$/;
 /** Half a unit of the last decimal. */
 const PRINTED = 5e-5;
