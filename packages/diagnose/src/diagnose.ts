@@ -29,6 +29,7 @@ import {
   rowsWords,
   summarizeRows,
 } from './match/wrong-rows.js';
+import { spread } from './measure/sample.js';
 import { MUTANTS } from './mutants/catalogue.js';
 import { wrongParameters } from './mutants/parameters.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
@@ -267,6 +268,9 @@ function joined(entries: readonly RowEntry[], where: string, holds: string): Row
   return { what: 'unknown', where, holds, rows: sum(({ rows }) => rows), elements: sum(({ elements }) => elements) };
 }
 
+/** A rule is tried on so many rows before it is tried on all. */
+const MANY_ROWS = 512;
+
 /** Describes the rows whose values are not known yet as another rotation; if they are none, describes the right rows. */
 function partly(
   expected: Expected,
@@ -288,19 +292,21 @@ function partly(
       const isRead = judged.verdict === 'known bug' || (isRotation(found) && differences.length > 0);
       return isRead ? { ...judged, found, differences } : undefined;
     };
-    const whole = moved.length > 0 ? read(judge(all)) : undefined;
+    // Where a few of many rows have no one rule, all have none.
+    const isOne = moved.length > 0 && (all.length <= MANY_ROWS || read(judge(spread(all, MANY_ROWS))) !== undefined);
+    const whole = isOne ? read(judge(all)) : undefined;
     const isWhole = whole !== undefined;
     const one = whole ?? (unknown.length > 0 ? read(judge(unknown)) : undefined);
     if (one) {
       const { tier, named, found, differences } = one;
       const ids = named.map(({ id }) => id).join(' or ');
       const holds = ids ? `what the known bug ${ids} gives` : 'another rotation';
-      const isOne = ({ what, elements, rows }: RowEntry): boolean =>
+      const isPart = ({ what, elements, rows }: RowEntry): boolean =>
         what === 'unknown' ? 8 * elements > rows * heads.headDim : isWhole && what === 'another position';
       const shown = rowsWords(isWhole ? all : unknown, heads);
       const wrong = isWhole
-        ? [joined(rowSummary.wrong.filter(isOne), shown, holds), ...rowSummary.wrong.filter((one) => !isOne(one))]
-        : rowSummary.wrong.map((one) => (isOne(one) ? { ...one, holds } : one));
+        ? [joined(rowSummary.wrong.filter(isPart), shown, holds), ...rowSummary.wrong.filter((one) => !isPart(one))]
+        : rowSummary.wrong.map((one) => (isPart(one) ? { ...one, holds } : one));
       return { ...common, rowSummary: { ...rowSummary, wrong, shown }, tier, named, differences, found };
     }
   }
