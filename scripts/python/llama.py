@@ -185,11 +185,12 @@ def debug(path, ids, out):
         first, second = (C.cast(at, C.POINTER(Tensor)).contents if at else None for at in tensor.src[:2])
         other = f"{second.name.decode()}{{{shape(second)}}}" if second else ""
         op = lib.ggml_op_desc(given).decode()
-        size = sum((n - 1) * step for n, step in zip(tensor.ne, tensor.nb)) + np.dtype(kind.replace("f", "float").replace("i", "int")).itemsize
-        raw = (C.c_uint8 * size).from_address(tensor.data)
-        values = np.ndarray(tuple(tensor.ne)[::-1], kind.replace("f", "float").replace("i", "int"), raw, 0, tuple(tensor.nb)[::-1])
+        dtype = np.dtype({"f": "float", "i": "int"}[kind[0]] + kind[1:])
+        size = sum((n - 1) * step for n, step in zip(tensor.ne, tensor.nb)) + dtype.itemsize
+        memory = (C.c_uint8 * size).from_address(tensor.data)
+        values = np.ndarray(tuple(tensor.ne)[::-1], dtype, memory, 0, tuple(tensor.nb)[::-1]).astype(np.float32)
         head = f"common_debug_cb_eval: {tensor.name.decode():>24} = ({kind}) {op:>10}({first.name.decode()}{{{shape(first)}}}, {other}}}) = {{{shape(tensor)}}}"
-        lines.extend([head, *printed(values.astype(np.float32)), f"    sum = {values.astype(np.float32).sum():f}"])
+        lines.extend([head, *printed(values), f"    sum = {values.sum():f}"])
         return True
 
     lines = []

@@ -268,8 +268,8 @@ function joined(entries: readonly RowEntry[], where: string, holds: string): Row
   return { what: 'unknown', where, holds, rows: sum(({ rows }) => rows), elements: sum(({ elements }) => elements) };
 }
 
-/** A rule is tried on so many rows before it is tried on all. */
-const MANY_ROWS = 512;
+/** One rule for many rows is tried on so many of them before it is tried on all. */
+const SAMPLE_ROWS = 512;
 
 /** Describes the rows whose values are not known yet as another rotation; if they are none, describes the right rows. */
 function partly(
@@ -292,8 +292,8 @@ function partly(
       const isRead = judged.verdict === 'known bug' || (isRotation(found) && differences.length > 0);
       return isRead ? { ...judged, found, differences } : undefined;
     };
-    // Where a few of many rows have no one rule, all have none.
-    const isOne = moved.length > 0 && (all.length <= MANY_ROWS || read(judge(spread(all, MANY_ROWS))) !== undefined);
+    const isOne =
+      moved.length > 0 && (all.length <= SAMPLE_ROWS || read(judge(spread(all, SAMPLE_ROWS))) !== undefined);
     const whole = isOne ? read(judge(all)) : undefined;
     const isWhole = whole !== undefined;
     const one = whole ?? (unknown.length > 0 ? read(judge(unknown)) : undefined);

@@ -43,7 +43,7 @@ describe('pairs that rotate with errors', () => {
     const lines = differencesOf((p, f) => at(indexOf(f) % 3 === 1 ? 0 : p * f), Number, 50_000);
     assert.match(
       lines[0]!,
-      /^Pairs 1, 4, 7, 10, 13 hold x: they are not rotated; of pairs 0, 2-3, .* no error is larger than noise\.$/,
+      /^x is not rotated in pairs 1, 4, 7, 10, 13; of pairs 0, 2-3, .* no error is larger than noise\.$/,
     );
   });
   test('a table of few sines', () => {

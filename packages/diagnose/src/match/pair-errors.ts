@@ -80,7 +80,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
   const rest = others.length > 0 ? `; of ${named(others)} no error is larger than noise` : '';
   const sentences: string[] = [];
-  if (of.every((j) => still.has(j))) sentences.push(`P${named(of).slice(1)} hold x: they are not rotated${rest}.`);
+  if (of.every((j) => still.has(j))) sentences.push(`x is not rotated in ${named(of)}${rest}.`);
   else if (lengthsKept) {
     const by = turned < 2.5 ? `off by up to ${upwards(turned)} radians` : 'not the expected ones';
     sentences.push(`The lengths of pairs are right; the angles of ${named(of)} are ${by}${rest}.`);

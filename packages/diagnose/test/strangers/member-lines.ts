@@ -199,7 +199,7 @@ const largest = (said: number, real: number): string | undefined =>
 
 export const PAIR_LINES: readonly MemberLine[] = [
   [
-    /^Pairs? ([\d, -]+) hold x: they are not rotated(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    /^x is not rotated in pairs? ([\d, -]+)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
     ['frequencies', 'positions', 'dimensions'],
     ([pairs, rest], scene) => {
       const x = normedInput(scene.call);
