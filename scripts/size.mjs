@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_894,
   cli: 9_209,
   devices: 2_070,
-  diagnose: 11_726,
+  diagnose: 12_136,
   dialects: 9_372,
   formats: 3_225,
   model: 13_565,

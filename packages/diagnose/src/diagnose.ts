@@ -15,10 +15,11 @@ import type { RightRows } from './kernel/right-rows.js';
 import type { RopeSteps } from './kernel/steps.js';
 import type { Hypothesis } from './kernel/trial.js';
 import { BugSearch, type Judged, NOTHING, worstOf } from './match/bug-search.js';
-import { describeHalves } from './match/halves.js';
+import { describeHalves, describeTables } from './match/halves.js';
 import { nextInput } from './match/next-input.js';
-import { describePairErrors } from './match/pair-errors.js';
-import { describePairTerms } from './match/pair-terms.js';
+import { describeNoise, describePairErrors, UNSAID } from './match/pair-errors.js';
+import { describeAxes, describePairTerms } from './match/pair-terms.js';
+import { describeParts, type Told } from './match/parts.js';
 import { groupRows } from './match/row-contents.js';
 import {
   type JudgedRows,
@@ -59,7 +60,7 @@ export function diagnose(observation: Observation, expected?: Expected, options:
     refuseZeros(heads);
     // A second reading is rare, so its progress is not shown.
     const shown = best ? () => {} : progress;
-    const one = meant ? against(meant, heads, mutants, shown) : withoutExpectation(heads, mutants);
+    const one = meant ? against(meant, heads, mutants, shown, !best) : withoutExpectation(heads, mutants);
     const tried = layout !== observation.layout && layout !== DEFAULT_LAYOUT;
     const found: Diagnosis = { ...one, layout: { layout, tried, otherwise: best?.named ?? [] } };
     if (!best || rank(found) > rank(best)) best = found;
@@ -104,6 +105,9 @@ function withParameters(meant: Expected | undefined): readonly Mutant[] {
   return meant ? [...MUTANTS, ...wrongParameters(meant)] : MUTANTS;
 }
 
+/** More bugs that give some rows say nothing. */
+const MOST_NAMES = 3;
+
 type Read = Omit<Diagnosis, 'layout'>;
 
 const UNTOLD = {
@@ -140,7 +144,14 @@ function withoutExpectation(all: Heads, mutants: readonly Mutant[]): Read {
   return { ...common, verdict, named, recipes };
 }
 
-function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], progress: (done: number) => void): Read {
+/** @param first - whether this is the first reading: in another one, parts that are explained are chance */
+function against(
+  expected: Expected,
+  heads: Heads,
+  mutants: readonly Mutant[],
+  progress: (done: number) => void,
+  first: boolean,
+): Read {
   const search = new BugSearch(expected, mutants);
   const right = search.rightRows(heads);
   const frequencies = right.steps.frequencies().invFreq.map((f) => right.steps.sign * f);
@@ -169,9 +180,33 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
       return finish(unnamed(whole), undefined, found);
   }
   if (whole.verdict) return finish(whole, local ? explained(rows.rowSummary) : undefined, found);
-  const halves = describeHalves(right);
-  if (halves.length > 0) return finish({ ...whole, verdict: 'different', measured: halves });
-  if (rows.local !== 'no') return { ...partly(expected, heads, rows, search, frequencies), worst, tried: whole.tried };
+  for (const describe of [describeHalves, describeTables, describeAxes]) {
+    const measured = describe(right);
+    if (measured.length > 0) return finish({ ...whole, verdict: 'different', measured });
+  }
+  const told = (part: Heads): Told => {
+    const judged = search.judge(part, undefined, { pairs: false });
+    if (isRight(judged)) return { as: 'right', words: 'as expected.' };
+    if (isInput(part)) return { as: 'read', words: 'x, not rotated.' };
+    // A bug of batches and heads says nothing of one of them.
+    const named = judged.named.filter(({ mutants }) => mutants.every(({ cause }) => cause !== 'K')).map(({ id }) => id);
+    if (named.length > 0 && named.length <= MOST_NAMES)
+      return { as: 'read', words: `what the known bug ${named.join(' or ')} gives.` };
+    const one = identified(judged);
+    const words = judged.verdict || !isProven(one) ? [] : differencesOf(expected, one, judged.normalized);
+    if (words.length === 0) return { as: 'unread', words: 'no explanation was found.' };
+    return { as: 'read', words: words.map(({ words }) => words).join(' ') };
+  };
+  const parts = (): Read | undefined => {
+    const measured = first ? describeParts(heads, (some) => told({ ...heads, rows: some })) : [];
+    return measured.length > 0 ? finish({ ...whole, verdict: 'different', measured }) : undefined;
+  };
+  if (rows.local !== 'no') {
+    const part = partly(expected, heads, rows, search, frequencies);
+    // Rows with single wrong elements are no part of their own.
+    const isTold = 4 * rows.unknown.length < heads.rows.length || part.rowSummary!.shown !== undefined;
+    return (isTold ? undefined : parts()) ?? { ...part, worst, tried: whole.tried };
+  }
   found = identified(whole);
   if (isRotation(found)) return finish(whole, undefined, found);
   for (const aside of [rowsAside(heads, false), rowsAside(heads, true)]) {
@@ -187,7 +222,9 @@ function against(expected: Expected, heads: Heads, mutants: readonly Mutant[], p
   }
   // The part that is right is told wherever nothing explains the rest.
   const last = finish(whole, undefined, found);
-  if (last.verdict !== 'not understood') return last;
+  const isSaid = last.verdict !== 'not understood' && !last.measured[0]?.includes(UNSAID);
+  const inParts = isSaid ? undefined : parts();
+  if (inParts || last.verdict !== 'not understood') return inParts ?? last;
   const rowSummary = explained(rows.rowSummary);
   return { ...last, verdict: movedRows(rowSummary) ? 'different' : last.verdict, rowSummary };
 }
@@ -197,9 +234,13 @@ function explained(rowSummary: RowSummary): RowSummary {
   return { ...rowSummary, wrong: rowSummary.wrong.filter(({ what }) => what !== 'unknown') };
 }
 
-/** Whether y is x to the bit. Some bugs give it too, but it is likelier that the kernel did not run, or ran in place. */
-function isInput({ x, y, dtype }: Heads): boolean {
-  return y.every((value, n) => value === roundTo(dtype, x[n]!));
+/** Whether the rows of y are x to the bit. Some bugs give it too, but it is likelier that the kernel did not run, or ran in place. */
+function isInput({ x, y, dtype, rows, headDim }: Heads): boolean {
+  const isCopy = (r: number): boolean => {
+    for (let n = r * headDim; n < (r + 1) * headDim; n++) if (y[n] !== roundTo(dtype, x[n]!)) return false;
+    return true;
+  };
+  return rows.every(isCopy);
 }
 
 function isRight({ verdict }: Judged): boolean {
@@ -231,6 +272,7 @@ function conclude(
     const clear = found.outcome !== 'no rotation' && (!found.layout || differences.length > 0);
     if (!clear) measured = describePairTerms(right);
     if (!clear && measured.length === 0 && found.layout) measured = describePairErrors(right);
+    if (!clear && measured.length === 0) measured = describeNoise(right);
   }
   const isClear = found.outcome === 'rotation' || found.outcome === 'mirrored';
   const differs = (isClear && differences.length > 0) || measured.length > 0;

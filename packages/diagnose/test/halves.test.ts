@@ -116,6 +116,27 @@ describe('cos and sin apart', () => {
     test(`${name}, ${key}, ${dtype}`, () => assert.match(saysOf(SPECS[key], dtype, half(rightOf(SPECS[key]))), says));
   }
 
+  for (const key of ['plain', 'gpt-j', 'yarn'] as const) {
+    test(`a table in another layout, ${key}`, () => {
+      const { cos, sin, pairs } = rightOf(SPECS[key]);
+      // Lies as [token, pair, cos or sin]; is read as [token, cos or sin, pair].
+      const [rows, planes] = [[], []] as number[][][];
+      for (const p of POSITIONS) {
+        const all = Array.from({ length: pairs }, (_, j) => [cos(p, j), sin(p, j)]);
+        rows!.push(all.flat());
+        planes!.push([...all.map(([c]) => c!), ...all.map(([, s]) => s!)]);
+      }
+      assert.match(
+        saysOf(SPECS[key], 'bf16', (t, j) => [rows![t]![j]!, rows![t]![pairs + j]!]),
+        /table of cos and sin is read as \[token, cos or sin, pair\], and it lies as \[token, pair, cos or sin\]\./,
+      );
+      assert.match(
+        saysOf(SPECS[key], 'f32', (t, j) => [planes![t]![2 * j]!, planes![t]![2 * j + 1]!]),
+        /table of cos and sin is read as \[token, pair, cos or sin\], and it lies as \[token, cos or sin, pair\]\./,
+      );
+    });
+  }
+
   test('a masked load past a row of 192 reads sin 32 pairs on', () => {
     const { cos, sin } = rightOf(SPECS.wide);
     const says = saysOf(SPECS.wide, 'f32', (t, j) => [cos(POSITIONS[t]!, j), sin(POSITIONS[t]!, j + 32)]);

@@ -72,6 +72,16 @@ describe('pairs that rotate with errors', () => {
       /^With x, cos and sin rounded to 10 bits .*, (9\d|100) % of y is given to its last bits\.$/,
     );
   });
+  test('large errors that cancel', () => {
+    const random = randomFrom('many roundings');
+    const lines = differencesOf((p, f) => at(p * f).map((v) => v + random.uniform(-0.2, 0.2)) as [number, number]);
+    assert.match(
+      lines[0]!,
+      /^y is near the expected values: errors are 0\.1[67] of them .* cancel to 0\.0\d+, as those of many roundings do, or of few bits\.$/,
+    );
+    const late = differencesOf((p, f) => at((p + 0.1) * f * (1 + random.uniform(-0.05, 0.05))));
+    assert.ok(!late.some((line) => line.startsWith('y is near')), late.join('\n'));
+  });
   test('noise is no rotation with errors', () => {
     const random = randomFrom('noise');
     const lines = differencesOf(() => [random.uniform(-1, 1), random.uniform(-1, 1)]);

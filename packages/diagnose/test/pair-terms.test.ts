@@ -46,6 +46,22 @@ describe('what the members of pairs are made of', () => {
     });
     assert.match(lines[0]!, /Dimensions 8-15, .* are rotated with the opposite sign of x × cos\.$/);
   });
+  test('partners some dimensions away from where they are', () => {
+    const says = (line: Line) => reportOn(line)[0]!;
+    const by = (partner: (i: number) => number) =>
+      says((x, j, angle) => {
+        const [c, s] = [Math.cos(angle(j)), Math.sin(angle(j))];
+        return [x(j) * c - x(partner(j)) * s, x(j + HALF) * c + x(partner(j + HALF)) * s];
+      });
+    assert.match(
+      by((i) => i ^ 4),
+      /sin term of dimension i has x\[i XOR 4\]: dimension 0 that of x\[4\] instead of x\[8\]\.$/,
+    );
+    assert.match(
+      by((i) => (i + 1) % DIM),
+      /sin term of dimension i has x\[\(i \+ 1\) mod 16\]: dimension 0 that of x\[1\] instead of x\[8\]\.$/,
+    );
+  });
   test('each dimension by the angle of another pair', () => {
     const lines = reportOn((x, j, angle) => {
       const [a, b] = [j, (j + 1) % HALF];

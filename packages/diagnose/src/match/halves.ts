@@ -1,6 +1,7 @@
 /**
  * cos and sin apart: where one of them is right in every pair and the other is not, says what the other holds: 0, another
- * pair's, another position's. A sentence is made only if its claim holds in every row. @module
+ * pair's, another position's. Where both are wrong, they may come from a table that is read in another layout. A sentence is
+ * made only if its claim holds in every row. @module
  */
 import { ranges } from 'ropewalk/internal';
 import type { Claim, ClaimedPair } from '../claims/claim.js';
@@ -27,12 +28,10 @@ export function describeHalves(right: RightRows): string[] {
   const { heads, steps } = right;
   const { offByDim } = right.compare();
   if (offByDim.some((count, i) => count > 0 && right.pairOf[i]! < 0)) return [];
+  if (heads.y.every((value) => value === 0)) return []; // where sin is 0 too
   const whole = evidenceOf(right.normalized());
   const sample = { ...whole, rows: sampleRows(heads) };
-  const { invFreq } = steps.frequencies();
-  const pairs = Array.from(invFreq, (frequency, number): ClaimedPair => {
-    return { number, ...right.membersOf(number), frequency, error: 0 };
-  });
+  const pairs = pairsOf(right);
   const kept = new Map<number | string, Angles>();
   const anglesAt = (positions: readonly number[]): Angles => {
     const key = positions.length === 1 ? positions[0]! : positions.join();
@@ -96,8 +95,98 @@ export function describeHalves(right: RightRows): string[] {
   return [`The ${other} of every pair is right; the ${is} of ${first.of} is ${says}.`];
 }
 
+function pairsOf(right: RightRows): ClaimedPair[] {
+  const { invFreq } = right.steps.frequencies();
+  return Array.from(invFreq, (frequency, number) => ({ number, ...right.membersOf(number), frequency, error: 0 }));
+}
+
+type Axis = 'token' | 'cos or sin' | 'pair';
+
+/** The layouts in which a table of cos and sin may lie. */
+const TABLES: readonly (readonly Axis[])[] = [
+  ['token', 'cos or sin', 'pair'],
+  ['token', 'pair', 'cos or sin'],
+  ['cos or sin', 'token', 'pair'],
+  ['cos or sin', 'pair', 'token'],
+];
+
+/** Says in which layout a table of cos and sin lies and in which it is read, in one sentence; empty if none gives y. */
+export function describeTables(right: RightRows): string[] {
+  const { heads, steps, pairs } = right;
+  const evidence = evidenceOf(right.normalized());
+  const sample = { ...evidence, rows: sampleRows(heads) };
+  const tokens = heads.ownPositions ? heads.batch * heads.seq : heads.seq;
+  const sizes: Record<Axis, number> = { token: tokens, 'cos or sin': 2, pair: pairs };
+  const claimOf = (lies: readonly Axis[], read: readonly Axis[]): Claim => ({
+    kind: 'terms',
+    pairs: pairsOf(right),
+    terms(r, j) {
+      const token = Math.floor(r / heads.heads) % tokens;
+      let largest = 0;
+      const [cos, sin] = [0, 1].map((half) => {
+        const at: Record<Axis, number> = { token, 'cos or sin': half, pair: j };
+        let place = 0;
+        for (const axis of read) place = place * sizes[axis] + at[axis];
+        for (const axis of lies.toReversed()) {
+          at[axis] = place % sizes[axis];
+          place = Math.floor(place / sizes[axis]);
+        }
+        const angles = right.anglesOf(at.token);
+        const position = positionsOf(heads, at.token)[steps.axisOfPair(at.pair)]!;
+        largest = Math.max(largest, Math.abs(steps.angle(position, at.pair)));
+        return (at['cos or sin'] === 0 ? angles.cos : angles.sin)[at.pair]!;
+      });
+      return [cos!, sin!, largest];
+    },
+  });
+  const found = TABLES.flatMap((lies) =>
+    TABLES.filter((read) => {
+      if (read === lies) return false;
+      const claim = claimOf(lies, read);
+      return holds(claim, sample) && holds(claim, evidence);
+    }).map((read) => `[${read.join(', ')}], and it lies as [${lies.join(', ')}]`),
+  );
+  if (found.length > 0 && found.length <= MOST)
+    return [`The table of cos and sin is read as ${found.join(', or as ')}.`];
+  const step = STEPS.find((n) => {
+    const claim = interpolated(right, n);
+    return holds(claim, sample) && holds(claim, evidence);
+  });
+  return step === undefined
+    ? []
+    : [
+        `cos and sin lie on straight lines between those of position 0, ${step}, ${2 * step}, …, as in a table with interpolation.`,
+      ];
+}
+
+/** The steps of tables that are tried. */
+const STEPS = [2, 4, 8, 10, 16, 32, 64, 100, 128, 256];
+
+/** The claim that cos and sin are interpolated between multiples of a position. */
+function interpolated(right: RightRows, step: number): Claim {
+  const { heads, steps } = right;
+  const kept = new Map<string, readonly [Angles, Angles]>();
+  return {
+    kind: 'terms',
+    pairs: pairsOf(right),
+    terms(r, j) {
+      const positions = positionsOf(heads, Math.floor(r / heads.heads));
+      const key = positions.join();
+      const starts = positions.map((p) => step * Math.floor(p / step));
+      const [from, to] =
+        kept.get(key) ?? ([right.anglesAt(starts), right.anglesAt(starts.map((p) => p + step))] as const);
+      kept.set(key, [from, to]);
+      const axis = steps.axisOfPair(j);
+      const share = (positions[axis]! - starts[axis]!) / step;
+      const mix = (half: 'cos' | 'sin'): number => (1 - share) * from[half][j]! + share * to[half][j]!;
+      return [mix('cos'), mix('sin'), Math.abs(steps.angle(positions[axis]!, j))];
+    },
+  };
+}
+
 /** Rules by how simple they are. */
-function rulesOf({ heads, pairs, steps }: RightRows): Rule[][] {
+function rulesOf(right: RightRows): Rule[][] {
+  const { heads, pairs, steps } = right;
   const { seq, batch } = heads;
   const fromPair = (words: string, of: (j: number) => number): Rule => ({
     words,
@@ -130,6 +219,7 @@ function rulesOf({ heads, pairs, steps }: RightRows): Rule[][] {
         words: attentionFactor === 1 ? '1' : 'the magnitude alone',
         of: (half) => (half === 'cos' ? attentionFactor : undefined),
       },
+      { words: 'its absolute value', of: (half, token, j) => Math.abs(right.anglesOf(token)[half][j]!) },
     ],
     [
       fromToken('that of the token before', -1),

@@ -30,6 +30,9 @@ const LOUD = 0.25;
 /** The number of samples that is enough to say what they have in common. */
 const ENOUGH = 100;
 
+/** Angles of which nothing more is known. */
+export const UNSAID = 'not the expected ones';
+
 /** Describes the errors in sentences; empty if they are too large to say anything. */
 export function describePairErrors(right: RightRows): readonly string[] {
   const { heads, steps } = right;
@@ -82,7 +85,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const sentences: string[] = [];
   if (of.every((j) => still.has(j))) sentences.push(`x is not rotated in ${named(of)}${rest}.`);
   else if (lengthsKept) {
-    const by = turned < 2.5 ? `off by up to ${upwards(turned)} radians` : 'not the expected ones';
+    const by = turned < 2.5 ? `off by up to ${upwards(turned)} radians` : UNSAID;
     sentences.push(`The lengths of pairs are right; the angles of ${named(of)} are ${by}${rest}.`);
   } else if (largest < 0.2) {
     sentences.push(`The results of ${named(of)} are off by up to ${upwards(largest)} of their length${rest}.`);
@@ -95,6 +98,40 @@ export function describePairErrors(right: RightRows): readonly string[] {
     sentences.push('Equal angles have nearly equal errors, as with a table or a polynomial for cos and sin.');
   else sentences.push(...narrowFactors(right));
   return sentences;
+}
+
+/** The largest errors that may be rounding, as a share of the expected values; and what may be left of them on average. */
+const [ROUGH, ONE_SIDED] = [0.25, 0.4];
+
+/** Describes errors that are large and cancel over the rows, so that they turn and lengthen no pair; empty for others. */
+export function describeNoise(right: RightRows): readonly string[] {
+  const { heads, pairs, pairOf } = right;
+  const { headDim, rows, y } = heads;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  const sums = Array.from({ length: pairs }, () => ({ along: 0, across: 0 }));
+  let [errors, power, wrong] = [0, 0, 0];
+  for (const r of rows) {
+    right.fill(r, made, noise);
+    for (let i = 0; i < headDim; i++) {
+      if (Math.abs(y[r * headDim + i]! - made[i]!) <= noise[i]!) continue;
+      if (pairOf[i]! < 0) return [];
+      wrong++;
+    }
+    for (const [j, sum] of sums.entries()) {
+      const [a, b] = right.membersOf(j).write;
+      const [offA, offB] = [y[r * headDim + a]! - made[a]!, y[r * headDim + b]! - made[b]!];
+      sum.along += offA * made[a]! + offB * made[b]!;
+      sum.across += offB * made[a]! - offA * made[b]!;
+      power += made[a]! ** 2 + made[b]! ** 2;
+      errors += offA ** 2 + offB ** 2;
+    }
+  }
+  const share = Math.sqrt(errors / power);
+  const mean = sums.reduce((sum, { along, across }) => sum + Math.hypot(along, across), 0) / power;
+  if (!(share <= ROUGH && mean <= ONE_SIDED * share) || wrong < rows.length * pairs) return [];
+  return [
+    `y is near the expected values: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
+  ];
 }
 
 /** Names the factors of products that have fewer bits, if that gives nearly all of an f32 y to its last bits. */

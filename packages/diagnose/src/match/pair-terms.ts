@@ -7,7 +7,7 @@ import { ranges } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
-import { type Heads, widened } from '../read/observation.js';
+import { type Heads, positionsOf, widened } from '../read/observation.js';
 import { rowsWords } from './wrong-rows.js';
 
 interface Row {
@@ -98,7 +98,11 @@ export function describePairTerms(right: RightRows): readonly string[] {
   const found =
     other.length > 0
       ? { dims, words: [besideWords(search, other, rowOf, isCopy)] }
-      : (byTerms(search) ?? byAngles(search, right.pairs) ?? bySources(search) ?? byFactors(search));
+      : (byTerms(search) ??
+        byAngles(search, right.pairs) ??
+        byPartners(search) ??
+        bySources(search) ??
+        byFactors(search));
   const copies = beside.filter((i) => !other.includes(i));
   return found && everywhere(found.dims, copies) ? found.words : (bySlide(right) ?? byOrder(right) ?? []);
 }
@@ -114,6 +118,41 @@ function besideWords(
   const right = heads.rows.filter(isRight);
   const except = right.length > 0 ? `, except in ${rowsWords(right, heads)}` : '';
   return `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not${except}; dimensions ${turned} are as expected.`;
+}
+
+/** Describes dimensions that rotate by the positions of other axes than expected; empty if that does not give y. */
+export function describeAxes(right: RightRows): readonly string[] {
+  const { heads, steps } = right;
+  const { numAxes, headDim, dtype } = heads;
+  if (numAxes < 2) return [];
+  const axes = Array.from({ length: numAxes }, (_, axis) => axis);
+  const dims = [...right.pairOf.entries()].flatMap(([dim, pair]) =>
+    pair < 0 ? [] : [{ dim, pair, which: right.memberOf[dim] as 0 | 1, wanted: steps.axisOfPair(pair), left: axes }],
+  );
+  const kept = new Map<number, readonly Angles[]>();
+  for (const r of [...sampleRows(heads), ...heads.rows]) {
+    const token = Math.floor(r / heads.heads);
+    const angles =
+      kept.get(token) ?? axes.map((axis) => right.anglesAt(axes.map(() => positionsOf(heads, token)[axis]!)));
+    kept.set(token, angles);
+    const x = right.input(r);
+    const size = x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+    const row = { x, y: widened(heads.y.subarray(r * headDim, (r + 1) * headDim)), size };
+    for (const one of dims) {
+      const { read } = right.membersOf(one.pair);
+      const by = [read[one.which]!, read[1 - one.which]!] as const;
+      const at = { ...TERMS[0]!, ...one, by, angle: one.pair };
+      one.left = one.left.filter((axis) => gives(at, { ...row, angles: angles[axis]! }, dtype));
+      if (one.left.length === 0) return [];
+    }
+  }
+  const off = dims.filter(({ left, wanted }) => !left.includes(wanted));
+  const pairs = [...axes].flatMap((to) => axes.map((from) => [from, to] as const));
+  const told = pairs.flatMap(([from, to]) => {
+    const some = off.filter(({ left, wanted }) => wanted === from && left[0] === to).map(({ dim }) => dim);
+    return some.length === 0 ? [] : [`${ranges(some)} by ${'thwe'[to]} instead of ${'thwe'[from]}`];
+  });
+  return told.length === 0 ? [] : [`Dimensions rotate by the positions of other axes: ${told.join('; ')}.`];
 }
 
 /** The farthest that results may be from their place. */
@@ -223,14 +262,27 @@ function byAngles({ dims, fits }: Search, pairs: number): Reading | undefined {
   return { dims: found, words: [`The members of a pair rotate by different angles: ${shown.join(', ')}${rule}.`] };
 }
 
+/** The sin term of each dimension has another dimension of x, by one rule. */
+function byPartners({ heads, dims, fits }: Search): Reading | undefined {
+  const written = new Set(dims.map(({ dim }) => dim));
+  for (const [rule, of] of orders(heads.headDim)) {
+    const found = dims.map((one): Dim => ({ ...one, by: [one.by[0], of(one.dim)] }));
+    if (!found.every((one) => written.has(one.by[1]) && fits(one))) continue;
+    const [{ dim, by }, was] = [found[0]!, dims[0]!.by];
+    const words = `The sin term of dimension i has x[${rule}]: dimension ${dim} that of x[${by[1]}] instead of x[${was[1]}].`;
+    return { dims: found, words: [words] };
+  }
+  return undefined;
+}
+
 /** Each dimension is the sum of a cos and a sin term, of other dimensions of x than expected. */
 function bySources(search: Search): Reading | undefined {
   const { dims, fits } = search;
   const off: { one: Dim; was: Dim['by'] }[] = [];
   const found: Dim[] = [];
   for (const was of dims) {
-    const one = fits(was) ? was : { ...was, by: [sourceOf(search, was, 'cos'), sourceOf(search, was, 'sin')] as const };
-    if (one !== was && !fits(one)) return undefined;
+    const one = fits(was) ? was : readingsOf(search, was).find(fits);
+    if (!one) return undefined;
     if (one !== was) off.push({ one, was: was.by });
     found.push(one);
   }
@@ -246,14 +298,30 @@ function bySources(search: Search): Reading | undefined {
   return { dims: found, words: [words] };
 }
 
-/** The dimension of x that goes best with y along cos or sin. */
-function sourceOf({ heads, rows }: Search, { dim, which, pair }: Dim, term: 'cos' | 'sin'): number {
+/** The dimensions of x whose cos and sin terms may give a dimension of y: the one of either, then the other. */
+function readingsOf(search: Search, was: Dim): Dim[] {
+  const { by } = was;
+  const cos = sourceOf(search, was, 'cos');
+  const sin = sourceOf(search, was, 'sin');
+  return [
+    [cos, sin],
+    [by[0], sourceOf(search, was, 'sin', by[0])],
+    [sourceOf(search, was, 'cos', by[1]), by[1]],
+    [cos, sourceOf(search, was, 'sin', cos)],
+    [sourceOf(search, was, 'cos', sin), sin],
+  ].map(([a, b]) => ({ ...was, by: [a!, b!] as const }));
+}
+
+/** The dimension of x that goes best with y along cos or sin, without the other term if its dimension is known. */
+function sourceOf({ heads, rows }: Search, { dim, which, pair }: Dim, term: 'cos' | 'sin', other?: number): number {
+  const sign = (of: 'cos' | 'sin'): number => (of === 'sin' && which === 0 ? -1 : 1);
+  const rest = term === 'cos' ? 'sin' : 'cos';
   let best = { i: 0, share: -1 };
   for (let i = 0; i < heads.headDim; i++) {
     let [both, squares] = [0, 0];
     for (const { x, y, angles } of rows) {
-      const t = x[i]! * angles[term][pair]! * (term === 'sin' && which === 0 ? -1 : 1);
-      both += t * y[dim]!;
+      const t = x[i]! * angles[term][pair]! * sign(term);
+      both += t * (y[dim]! - (other === undefined ? 0 : x[other]! * angles[rest][pair]! * sign(rest)));
       squares += t * t;
     }
     const share = squares > 0 ? both / Math.sqrt(squares) : 0;
@@ -271,6 +339,11 @@ function byFactors(search: Search): Reading | undefined {
   const measured = by((i) => factors[i]!);
   if (!measured.every(fits)) return undefined;
   const read = [...new Set(dims.flatMap((one) => one.by))];
+  for (const digits of [2, 3, 4, 5]) {
+    const one = Number(factors[read[0]!]!.toPrecision(digits));
+    const same = by(() => one);
+    if (same.every(fits)) return { dims: same, words: [`The expected values are multiplied by ${one}.`] };
+  }
   const size = (pick: (...all: number[]) => number): number =>
     Number(pick(...read.map((i) => factors[i]!)).toPrecision(2));
   const start = 'Each dimension of x is multiplied by a factor of its own before it is rotated';

@@ -2,7 +2,7 @@
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
-import { findPositions, WRAPPED, wholeIn } from '../measure/position-fit.js';
+import { findPositions, signed, WRAPPED, wholeIn } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
 import { type Heads, positionsOf } from '../read/observation.js';
@@ -182,6 +182,7 @@ class RowContents {
         (row, i) => norm !== undefined && at(row, i) === roundTo(dtype, x[row * headDim + i]!),
       ],
       ['one value', `one value, ${Number(first.toPrecision(7))}`, (row, i) => wrong.length > 2 && at(row, i) === first],
+      ['a copy', 'the same values in every token of a head', (row, i) => this.#constantIn(row).has(i)],
     ];
     for (const [what, words, holds] of seen) {
       if (!wrong.every((i) => holds(r, i))) continue;
@@ -189,6 +190,21 @@ class RowContents {
       return { what, words, holds, dims: whole ? undefined : wrong };
     }
     return this.#inPlace(r, wrong);
+  }
+
+  readonly #constant = new Map<number, ReadonlySet<number>>();
+
+  /** The dimensions that hold one value in all tokens of the head of row r. */
+  #constantIn(r: number): ReadonlySet<number> {
+    const { headDim, heads, seq, y } = this.#heads;
+    const first = Math.floor(r / (seq * heads)) * seq * heads + (r % heads);
+    const known = this.#constant.get(first);
+    if (known) return known;
+    const dims = new Set(seq > 2 ? Array.from({ length: headDim }, (_, i) => i) : []);
+    for (let s = 1; s < seq && dims.size > 0; s++)
+      for (const i of dims) if (y[(first + s * heads) * headDim + i] !== y[first * headDim + i]) dims.delete(i);
+    this.#constant.set(first, dims);
+    return dims;
   }
 
   /** Recognises members of pairs that were computed from the stored result of the other. */
@@ -303,7 +319,7 @@ class RowContents {
           what,
           words: words(rule.words),
           guess: (at, y, noise) => guess(rule.map(at))(at, y, noise),
-          applies: (at) => rule.map(at) >= 0,
+          applies: (at) => rule.map(at) >= 0 && rule.map(at) !== at,
         }),
       );
     const resultOf = from(
@@ -321,6 +337,11 @@ class RowContents {
       (rule) => `the row of x of ${rule}, rotated by the right position`,
       (other) => (at, y, noise) => right.rotate(right.input(other), anglesOf(at), y, noise),
     );
+    const partnerOf = from(
+      'another row of x',
+      (rule) => `x × cos as expected, and a sin term with the x of ${rule}`,
+      (other) => (at, y, noise) => this.#mixed(at, other, y, noise),
+    );
     const copyOf = from(
       'a copy',
       (rule) => `the same values as ${rule}`,
@@ -337,7 +358,30 @@ class RowContents {
       yield* byPosition(other * heads + (r % heads));
     yield* this.#shiftSources(r);
     for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, angles, i))) yield* inputOf(other);
+    const [cosines, sines] = [this.#half(angles, 'cos'), this.#half(angles, 'sin')];
+    const mixed = (at: number, i: number) => right.element(r, cosines, i) + right.element(at, sines, i);
+    if (wrong.every((i) => right.pairOf[i]! >= 0))
+      for (const other of this.#search(r, wrong, rows, mixed)) yield* partnerOf(other);
     for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, true)) yield* copyOf(other);
+  }
+
+  /** Angles without their sines, or without their cosines. */
+  #half({ cos, sin, noise }: Angles, kept: 'cos' | 'sin'): Angles {
+    const none = new Float64Array(cos.length);
+    return kept === 'cos' ? { cos, sin: none, noise } : { cos: none, sin, noise };
+  }
+
+  /** Writes the cos terms of row r and the sin terms of another row. */
+  #mixed(r: number, other: number, y: Float64Array, noise: Float64Array): void {
+    const angles = this.#right.anglesOf(Math.floor(r / this.#heads.heads));
+    this.#right.rotate(this.#right.input(other), this.#half(angles, 'sin'), y, noise);
+    const [sines, more] = [y.slice(), noise.slice()];
+    this.#right.rotate(this.#right.input(r), this.#half(angles, 'cos'), y, noise);
+    for (let i = 0; i < y.length; i++) {
+      if (this.#right.pairOf[i]! < 0) continue;
+      y[i]! += sines[i]!;
+      noise[i]! += more[i]!;
+    }
   }
 
   /** At most three rows, or tokens, whose values agree with y in the wrong dimensions of row r. */
@@ -377,11 +421,10 @@ class RowContents {
     };
   }
 
-  /** The shift of the position that alone explains the angles of row r. */
+  /** The shifts of the position, on each axis, that alone explain the angles of row r. */
   #shiftSources(r: number): Source[] {
     const { heads, numAxes, headDim, y } = this.#heads;
     const { steps, pairs } = this.#right;
-    if (numAxes !== 1) return [];
     this.#wrongDims(r); // fills the noise
     const input = this.#right.input(r);
     const [angle, tolerance] = [new Float64Array(pairs), new Float64Array(pairs)];
@@ -394,18 +437,38 @@ class RowContents {
       angle[j] = Math.atan2(x0 * y1 - x1 * y0, x0 * y0 + x1 * y1);
       tolerance[j] = (this.#noise[write[0]]! + this.#noise[write[1]]!) / Math.hypot(y0, y1);
     }
-    const token = Math.floor(r / heads);
-    const [given] = positionsOf(this.#heads, token) as [number];
-    const unit = { batch: 0, seq: 0, head: undefined, positions: [given] };
+    const given = positionsOf(this.#heads, Math.floor(r / heads));
+    const unit = { batch: 0, seq: 0, head: undefined, positions: given };
     const frequency = steps.frequencies().invFreq.map((one) => one * steps.sign);
     const error = new Float64Array(pairs);
     const turns = { units: [unit], pairs, angle, tolerance };
     const all = Array.from({ length: pairs }, (_, j) => j);
-    const [found] = findPositions(turns, { frequency, error, slack: 2 ** -24 }, all, 0);
-    const [position, ...others] = wholeIn(found!.intervals);
-    const shift = position === undefined || others.length > 0 ? 0 : position - given;
-    if (shift === 0 || WRAPPED.some((wrap) => wrap(given) === position)) return []; // a type says more than a shift
-    return [this.#rotatedBy(`its position ${shift > 0 ? '+' : '−'} ${Math.abs(shift)}`, ([p]) => [p! + shift])];
+    const wholeAt = (of: typeof turns, own: readonly number[], axis: number): number[] =>
+      wholeIn(findPositions(of, { frequency, error, slack: 2 ** -24 }, own, axis)[0]!.intervals);
+    // One shift of all axes turns every pair by its frequency times that.
+    const further = angle.map((one, j) => wrapped(one - frequency[j]! * given[steps.axisOfPair(j)]!));
+    const [same, ...others] = wholeAt({ ...turns, units: [{ ...unit, positions: [0] }], angle: further }, all, 0);
+    const shifts = given.map(() => (others.length === 0 ? same : undefined) ?? 0);
+    if (shifts[0] === 0 && numAxes > 1) {
+      for (const [axis, from] of given.entries()) {
+        const own = all.filter((j) => steps.axisOfPair(j) === axis);
+        const whole = wholeAt(turns, own, axis);
+        if (whole.length !== 1 && !whole.includes(from)) return [];
+        shifts[axis] = whole.length === 1 ? whole[0]! - from : 0;
+      }
+    }
+    const [first] = shifts as [number];
+    // A type says more than a shift.
+    if (
+      shifts.every((shift) => shift === 0) ||
+      (numAxes === 1 && WRAPPED.some((wrap) => wrap(given[0]!) - given[0]! === first))
+    )
+      return [];
+    const isOne = shifts.every((shift) => shift === first);
+    const words = isOne
+      ? `its position${signed(first)}${numAxes > 1 ? ' on every axis' : ''}`
+      : `its position${shifts.flatMap((shift, axis) => (shift === 0 ? [] : [`${signed(shift)} on axis ${'thwe'[axis]}`])).join(' and')}`;
+    return [this.#rotatedBy(words, (positions) => positions.map((p, axis) => p + shifts[axis]!))];
   }
 
   /** Rotations by positions that no other token has. */
@@ -447,6 +510,11 @@ class RowContents {
     if (this.#lastAngles?.key !== key) this.#lastAngles = { key, angles: this.#right.anglesAt(positions) };
     return this.#lastAngles.angles;
   }
+}
+
+/** An angle between −π and π. */
+function wrapped(angle: number): number {
+  return angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI));
 }
 
 /** The rules that map row r to `other`, the likeliest first. */

@@ -128,7 +128,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
     [
       ...shifts(found)
         .slice(0, 2)
-        .map((d) => rule(`the position ${d > 0 ? '+' : '−'} ${Math.abs(d)}`, (p) => p + d)),
+        .map((d) => rule(`the position${signed(d)}`, (p) => p + d)),
       ...ROUNDED,
       ...indices(grid),
       ...otherTokens(grid, axis),
@@ -144,6 +144,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
       ...divisors(found)
         .filter((n) => found.some(({ given }) => given % n !== 0))
         .map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
+      ...lines(found).map(([a, b]) => rule(`${a} times the position${signed(b)}`, (p) => a * p + b)),
       ...wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)),
       ...wholeIn(sharpest(found)?.intervals ?? [])
         .map((c) => c - sharpest(found)!.unit.seq)
@@ -254,6 +255,25 @@ function divisors(found: readonly FoundPosition[]): number[] {
   }
   return list;
 }
+
+/** Factors and shifts of the position, of whole numbers, that the tokens with the least and the largest one allow. */
+function lines(found: readonly FoundPosition[]): [factor: number, shift: number][] {
+  const [last, first] = [farthest(found), found.reduce((a, b) => (b.given < a.given ? b : a))];
+  // Two positions are on a line, whatever they are.
+  if (!found.some(({ given }) => given > first.given && given < last.given)) return [];
+  const list: [number, number][] = [];
+  for (const p of wholeIn(first.intervals)) {
+    for (const q of wholeIn(last.intervals)) {
+      const factor = (q - p) / (last.given - first.given);
+      const shift = p - factor * first.given;
+      if (Number.isInteger(factor) && factor > 1 && shift !== 0 && list.length < 512) list.push([factor, shift]);
+    }
+  }
+  return list;
+}
+
+/** A shift behind what is shifted. */
+export const signed = (shift: number): string => ` ${shift > 0 ? '+' : '−'} ${Math.abs(shift)}`;
 
 function farthest(found: readonly FoundPosition[]): FoundPosition {
   return found.reduce((a, b) => (b.given > a.given ? b : a));

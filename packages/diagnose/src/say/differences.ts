@@ -223,7 +223,7 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const unknown =
     found.gain === undefined ? [] : found.true({ kind: 'turns otherwise', pairs: otherwise, position: found.given });
   // Where other pairs are not understood, what looks like another frequency may be something else.
-  const others = pairs.flatMap((pair, j) => (pair.turns && !off.includes(j) ? [j] : []));
+  const others = pairs.flatMap((pair, j) => ((pair.turns || pair.seen) && !off.includes(j) ? [j] : []));
   const told = found.turning(others).length + turning.length + unknown.length + still.length;
   if (8 * told < 7 * (others.length + off.length)) return undefined;
   // A frequency that is known to a few per cent only has no factor.
@@ -302,6 +302,16 @@ function tableWords(spec: Expected['spec'], found: Compared, sign: number): stri
         (j) => mixed(j, times * extFactor * (1 - Math.min(1, Math.max(0, ramp(j))))),
       ]);
   }
+  if (scaling?.kind === 'llama3') {
+    const plain = frequenciesOf({ ...spec, scaling: { kind: 'none' } }).invFreq;
+    const { factor } = scaling;
+    // The share of the plain frequency is 1 less what it should be.
+    const isBlend = (j: number): boolean => invFreq[j] !== plain[j] && invFreq[j] !== plain[j]! / factor;
+    tables.push([
+      'llama3’s with a blend that runs the other way between its two wavelengths',
+      (j) => (isBlend(j) ? plain[j]! * (1 + 1 / factor) - invFreq[j]! : invFreq[j]!),
+    ]);
+  }
   const words = tables.filter(([, frequency]) => gives(frequency)).map(([first]) => first);
   return words.length > 0 && words.length <= 2 ? words.join(', or ') : undefined;
 }
@@ -311,6 +321,7 @@ function borrowed(found: Compared, invFreq: ArrayLike<number>, sign: number): st
   const count = invFreq.length;
   const rules: [words: string, from: (j: number) => number][] = [
     ['the pairs have the expected frequencies in reverse order', (j) => count - 1 - j],
+    ['every pair has the expected frequency of pair 0', () => 0],
   ];
   for (let n = 2; 2 * n <= count; n *= 2) {
     rules.push([`pair j has the expected frequency of pair j mod ${n}`, (j) => j % n]);
@@ -470,6 +481,8 @@ const positions: Compare = ({ spec }, found) => {
     return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}${or}; expected is the position as given.`;
   }
   if (foundPositions.length === 0 || known.length === 0 || known.some((j) => j >= invFreq.length)) return undefined;
+  // Where other pairs are not understood, what looks like another position may be something else.
+  if (8 * known.length < 7 * found.pairs.filter((pair) => pair.turns || pair.seen).length) return undefined;
   const elsewhere = foundPositions.flatMap(({ unit, given, intervals: [first, ...others] }) => {
     if (!first || others.length > 0 || (given > first[0] - 0.5 && given < first[1] + 0.5)) return [];
     const at = Math.round((first[0] + first[1]) * 50) / 100;

@@ -142,6 +142,68 @@ export const MEMBER_LINES: readonly MemberLine[] = [
         .find(Boolean),
   ],
   [
+    /^The sin term of dimension i has x\[(?:(\d+) − i|i XOR (\d+)|\(i \+ (\d+)\) mod (\d+))\]: dimension \d+ that of x\[\d+\] instead of x\[\d+\]\.$/,
+    ['elements'],
+    ([from, mask, by, size], scene) => {
+      const partner = (i: number): number =>
+        from ? Number(from) - i : mask ? i ^ Number(mask) : (i + Number(by)) % Number(size);
+      const dims = scene.asked.pairs.flatMap(({ write }) => write);
+      return dims
+        .map((dim) =>
+          unlike(dim, ({ x, cos, sin, pair, own }) => x(own) * cos(pair) + x(partner(dim)) * sin(pair), scene),
+        )
+        .find(Boolean);
+    },
+  ],
+  [
+    /^The table of cos and sin is read as \[(.*?)\], and it lies as \[(.*?)\](?:, or as .*)?\.$/,
+    ['elements'],
+    ([read, lies], scene) => {
+      const { call, asked } = scene;
+      const sizes: Record<string, number> = { token: call.seq, 'cos or sin': 2, pair: asked.pairs.length };
+      const table = new Map<number, number>();
+      const place = (layout: string, at: Record<string, number>): number =>
+        layout.split(', ').reduce((sum, axis) => sum * sizes[axis]! + at[axis]!, 0);
+      const each = (visit: (at: Record<'token' | 'pair' | 'cos or sin', number>) => void): void => {
+        for (let token = 0; token < call.seq; token++)
+          for (let pair = 0; pair < asked.pairs.length; pair++)
+            for (const half of [0, 1]) visit({ token, pair, 'cos or sin': half });
+      };
+      each((at) => {
+        const angle = asked.position(call.position(0, at.token), { batch: 0, seq: at.token, head: 0 });
+        const wave = at['cos or sin'] === 0 ? Math.cos : Math.sin;
+        table.set(place(lies!, at), wave(angle * asked.frequency[at.pair]!));
+      });
+      let why: string | undefined;
+      each((at) => {
+        const used = turnsUsed(scene).find(({ token, pair }) => token === at.token && pair === at.pair);
+        const is = at['cos or sin'] === 0 ? used?.cos : used?.sin;
+        if (is !== undefined && Math.abs(is - table.get(place(read!, at))!) > 0.05)
+          why = `token ${at.token} has others`;
+      });
+      return why;
+    },
+  ],
+  [
+    /^y is near the expected values: errors are ([\d.e-]+) of them \(root mean square\)\. Over the rows of a pair they cancel to ([\d.e-]+), as those of many roundings do, or of few bits\.$/,
+    ['precision', 'elements'],
+    ([share, left], { call, asked }) => {
+      const right = exact(call, asked);
+      const squares = (values: Float64Array): number => values.reduce((sum, v) => sum + v * v, 0);
+      const is = Math.sqrt(squares(call.y.map((v, n) => v - right[n]!)) / squares(right));
+      if (Number(left) > 0.5 * Number(share)) return 'they do not cancel';
+      return Math.abs(is / Number(share) - 1) < 0.1 ? undefined : `they are ${is}`;
+    },
+  ],
+  [
+    /^The expected values are multiplied by ([\d.e+-]+)\.$/,
+    ['elements', 'magnitude'],
+    ([times], scene) => {
+      const dims = scene.asked.pairs.flatMap(({ write }) => write);
+      return dims.map((dim) => unlike(dim, (at) => Number(times) * expected(at), scene)).find(Boolean);
+    },
+  ],
+  [
     /^Each dimension of x is multiplied by a factor of its own before it is rotated, from about [\d.]+ to [\d.]+(?:: (\d+) is (added to|taken from) the norm's weight)?\.$/,
     ['elements'],
     ([value, way], scene) => {
@@ -186,7 +248,9 @@ const fine = ({ call }: MemberScene): number => 64 * Math.max(UNIT_ROUNDOFF[call
 const farPairs = (pairs: string, rest: string | undefined, scene: MemberScene): string | undefined => {
   const errors = pairErrors(scene);
   const reach = Math.max(...scene.call.positions.map(Math.abs));
-  const slack = (j: number): number => fine(scene) + 2 ** -17 * reach * Math.abs(scene.asked.frequency[j]!);
+  // Frequencies may be powers that are multiplied up in f32.
+  const slack = (j: number): number =>
+    fine(scene) + (8 + 2 * j) * 2 ** -24 * reach * Math.abs(scene.asked.frequency[j]!);
   const off = rest === undefined ? undefined : numbers(rest).find((j) => errors[j]!.share > slack(j));
   if (off !== undefined) return `pair ${off} is not as expected`;
   const right = numbers(pairs).find((j) => errors[j]!.share < UNIT_ROUNDOFF[scene.call.dtype]);
@@ -286,7 +350,7 @@ export const PAIR_LINES: readonly MemberLine[] = [
 ];
 
 /** cos and sin that the kernel used, and the angle that was asked for, from 0 to 2π. */
-function turnsUsed({ call, asked }: MemberScene): { angle: number; cos: number; sin: number }[] {
+function turnsUsed({ call, asked }: MemberScene) {
   const x = normedInput(call);
   const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
   const turn = 2 * Math.PI;
@@ -299,6 +363,8 @@ function turnsUsed({ call, asked }: MemberScene): { angle: number; cos: number; 
       const [y0, y1] = write.map((i) => call.y[from + i]! / gain) as [number, number];
       const power = x0 * x0 + x1 * x1;
       return {
+        token,
+        pair: j,
         angle: angle - turn * Math.floor(angle / turn),
         cos: (x0 * y0 + x1 * y1) / power,
         sin: (x0 * y1 - x1 * y0) / power,

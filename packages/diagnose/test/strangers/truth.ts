@@ -34,6 +34,8 @@ export interface Scene {
   readonly apart: boolean;
   /** Lines of the section that is being read. */
   readonly section: string;
+  /** The first line. */
+  readonly headline: string;
 }
 
 /** A line and what is wrong with it. */
@@ -58,7 +60,12 @@ const NUMBER = '(-?[\\d.]+(?:e[-+]?\\d+)?)';
 const BOUND = '(?: \\(± [\\d.e-]+ relative\\))?';
 
 /** Judges the lines of describeDiagnosis. */
-export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | 'section' | 'apart'>): Judged[] {
+export function judgeLines(
+  lines: readonly string[],
+  given: Omit<Scene, 'shown' | 'section' | 'apart' | 'headline'>,
+): Judged[] {
+  // A factor of all frequencies may be said as one of the positions.
+  const of = lines.some((line) => /\d times the position [+−]/.test(line)) ? byPositions(given) : given;
   const shown = new Map<string, string>();
   const judged: Judged[] = [];
   let section = '';
@@ -83,7 +90,7 @@ export function judgeLines(lines: readonly string[], of: Omit<Scene, 'shown' | '
     const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
     const first = n === 0 ? /^DIFFERENT from what is expected(?: \([^)]*\))?, in (.*?): /.exec(line)?.[1] : rows;
     const open = section === 'This input leaves open' ? / shows in (.*)$/.exec(spoken ?? '')?.[1] : first;
-    const scene = ofRows({ ...of, shown, section, apart }, open, spoken);
+    const scene = ofRows({ ...of, shown, section, apart, headline: lines[0]! }, open, spoken);
     judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, scene));
   }
   return judged;
@@ -465,7 +472,7 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
   // Past the ends a kernel reads what is there: no claim about those tokens is checked.
   const of = (b: number, s: number): number => (s >= 0 && s < call.seq ? call.position(b, s) : Number.NaN);
   const flat = (n: number): number => call.positions[n] ?? Number.NaN;
-  const rules: [RegExp, (n: number) => (p: number, at: RowAt) => number][] = [
+  const rules: [RegExp, (n: number, by: number) => (p: number, at: RowAt) => number][] = [
     [/^the position as given$/, () => (p) => p],
     [/^the position ([+−] ?\d+)$/, (n) => (p) => p + n],
     [/^the position rounded to bf16$/, () => (p) => roundTo('bf16', p)],
@@ -592,16 +599,35 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
         },
     ],
     [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
-    [/^([\d.]+) times the position$/, (n) => (p) => n * p],
+    [/^([\d.]+) times the position(?: ([+−] \d+))?$/, (n, by) => (p) => n * p + by],
     [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
     [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
     [/^(-?\d+) for every token$/, (n) => () => n],
   ];
   for (const [of, make] of rules) {
     const parts = of.exec(words);
-    if (parts) return make(Number((parts[1] ?? '0').replace('−', '-').replace(/ /g, '')));
+    const numbers = [1, 2].map((n) => Number((parts?.[n] ?? '0').replace('−', '-').replace(/ /g, ''))) as [
+      number,
+      number,
+    ];
+    if (parts) return make(...numbers);
   }
   return undefined;
+}
+
+/** The same rotation by the expected frequencies, if all frequencies have one factor. */
+function byPositions<S extends Pick<Scene, 'truth' | 'asked'>>(scene: S): S {
+  const { rotation } = scene.truth;
+  if (!rotation) return scene;
+  const position: Rotation['position'] = (given, at) => asIfAt(scene, rotation, given, at);
+  return { ...scene, truth: { ...scene.truth, rotation: { ...rotation, frequency: scene.asked.frequency, position } } };
+}
+
+/** The position by which a row rotates; if all frequencies have one factor, by the expected frequencies. */
+function asIfAt({ asked }: Pick<Scene, 'asked'>, rotation: Rotation, given: number, at: RowAt): number {
+  const factor = rotation.frequency[0]! / asked.frequency[0]!;
+  const isOne = rotation.frequency.every((f, j) => near(f, factor * asked.frequency[j]!, 1e-6));
+  return (isOne ? factor : 1) * rotation.position(given, at);
 }
 
 /** Whether every alternative that is named gives the positions of this input. */
@@ -1064,6 +1090,21 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
 ];
 
 const DIFFERENT: Form[] = [
+  {
+    // A difference of some rows only.
+    of: /^((?:Heads?|Batch(?:es)?|Tokens?) [\d, …a-z()-]*): (.*\.)$/,
+    check: ([where, words], scene) => {
+      const bug = /^what the known bug (.*) gives\.$/.exec(words!)?.[1];
+      if (bug) return wrongRows([where!, `what the known bug ${bug} gives`], scene);
+      if (words === 'no explanation was found.') return undefined;
+      if (words === 'as expected.') return rightRows([where!], scene);
+      if (words === 'x, not rotated.') return wrongRows([where!, 'x, not rotated'], scene);
+      return words!
+        .split(/(?<=\.) (?=[A-Zc])/)
+        .map((one) => judgeLine(one, DIFFERENT, ofRows(scene, where, undefined)).untrue)
+        .find((why) => why !== undefined);
+    },
+  },
   { of: /^None of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives y\.$/, check: fine },
   ...MEASURED.flatMap(([of, aspects, check]) => aspects.map((about): Form => ({ of, about, check }))),
   ...REASONS,
@@ -1149,7 +1190,9 @@ const DIFFERENT: Form[] = [
       const { frequency } = scene.asked;
       if (times !== undefined && rotation.frequency.every((f, j) => near(f, Number(times) * frequency[j]!, 1e-3)))
         return undefined;
-      return asGiven(scene, rotation) ? 'they are as given' : positionsAre(rules!.split(', or by '), scene, rotation);
+      if (asGiven(scene, rotation)) return 'they are as given';
+      const used = times === undefined ? rotation : byPositions(scene).truth.rotation!;
+      return positionsAre(rules!.split(', or by '), scene, used);
     }),
   },
   { of: /^It rotates by .*, or every frequency is .* times the expected one;/, about: 'frequencies', check: fine },
@@ -1173,7 +1216,7 @@ const DIFFERENT: Form[] = [
         const parts = /^batch (\d+) token (\d+)(?: head (\d+))? at (.*) instead of (-?\d+)$/.exec(part);
         if (!parts) return `"${part}" is not understood`;
         const at = { batch: Number(parts[1]), seq: Number(parts[2]), head: Number(parts[3] ?? 0) };
-        const real = rotation.position(Number(parts[5]), at);
+        const real = asIfAt(scene, rotation, Number(parts[5]), at);
         if (real === Number(parts[5]) && loose(rotation) === 0) return `${part}: it is as given`;
         const said = Number(parts[4]);
         if (Number.isFinite(said) && Math.abs(said - real) > 0.05 + (1e-3 + loose(rotation)) * Math.abs(real))
@@ -1230,7 +1273,7 @@ const HEADLINES: Form[] = [
     of: /^DIFFERENT from what is expected(?: \([^)]*\))?(?:, in .*?)?: (\S.*\.)$/,
     check: ([sentence], scene) => {
       const [, where, holds] =
-        /^([^:]*): ((?:the right result|this row of x|the row of x) .*)\.$/.exec(sentence!) ?? [];
+        /^([^:]*): ((?:the right result|this row of x|the row of x|x × cos as expected) .*)\.$/.exec(sentence!) ?? [];
       return where && holds ? wrongRows([where, holds], scene) : judgeLine(sentence!, DIFFERENT, scene).untrue;
     },
   },
@@ -1282,7 +1325,8 @@ const BUGS: Form[] = [
   { of: /^[a-z0-9-]+: .*\.$/, check: fine },
   {
     of: /^([\w.]+=\S+): .*\.$/,
-    check: ([id], { call, truth }) => (isParameter(id!, call, truth) ? undefined : 'it does not use this'),
+    check: ([id], { call, truth, headline }) =>
+      isParameter(id!, call, truth) || headline.includes(' | another rule of') ? undefined : 'it does not use this',
   },
   { of: /^ {2}cause [A-Z], [a-z, ]*$/, check: fine },
   { of: /^ {2}cause [A-Z], .*; reported in .*$/, check: fine },
@@ -1302,8 +1346,9 @@ const OPEN: Form[] = [
     check: fine,
   },
   {
-    of: /^(\d+) of (\d+) pairs rotates? by less than the noise up to position \d+, or not at all\.$/,
-    check: needsRotation(([idle], scene, rotation) => {
+    of: /^(\d+) of (\d+) pairs rotates? by less than the noise up to position \d+, (by whole turns, )?or not at all\.$/,
+    check: needsRotation(([idle, , whole], scene, rotation) => {
+      if (whole !== undefined) return undefined; // how many turns is not said
       // Noise is a few units of rounding; rounding may also show a pair that turns by less than one.
       const most = rotation.frequency.filter((_f, j) => turns(scene, rotation, j) < unseen(scene)).length;
       return Number(idle) > most + 1 ? `at most ${most} do` : undefined;
@@ -1398,13 +1443,13 @@ function turned(
   scene: Scene,
   x: Float64Array,
   { batch, seq }: RowAt,
-  by = (p: number): number => p,
+  by = (p: number, _axis: number): number => p,
   norm = scene.call.norm,
 ): Float64Array {
   const { call, asked } = scene;
-  const position = (_b: number, _s: number, axis = 0): number => call.position(batch, seq, axis);
+  const position = (_b: number, _s: number, axis = 0): number => by(call.position(batch, seq, axis), axis);
   const one: Call = { ...call, norm, x, batch: 1, seq: 1, heads: 1, position, at: () => 0 };
-  return exact(one, { ...asked, position: by });
+  return exact(one, { ...asked, position: (p) => p });
 }
 
 const rightRow = (scene: Scene, at: RowAt): Float64Array => turned(scene, inputRow(scene, at), at);
@@ -1513,10 +1558,13 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
       () =>
         batch * call.seq + seq,
   };
-  const shift = /^its position ([+−]) (\d+)$/.exec(by ?? '');
-  if (shift) {
-    const step = Number(shift[2]) * (shift[1] === '+' ? 1 : -1);
-    return (at) => turned(scene, inputRow(scene, at), at, (p) => p + step);
+  if (by !== undefined && /^its position(?:(?: and)? [+−] \d+(?: on (?:axis [thwe]|every axis))?)+$/.test(by)) {
+    const steps = [...by.matchAll(/([+−]) (\d+)(?: on axis ([thwe]))?/g)];
+    const step = (axis: number): number =>
+      steps
+        .filter(([, , , name]) => name === undefined || 'thwe'[axis] === name)
+        .reduce((sum, [, sign, far]) => sum + Number(far) * (sign === '+' ? 1 : -1), 0);
+    return (at) => turned(scene, inputRow(scene, at), at, (p, axis) => p + step(axis));
   }
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
@@ -1534,6 +1582,17 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     [/^the right result of (.*)$/, (_at, other) => rightRow(scene, other)],
     [/^this row of x rotated by the position of (.*)$/, (at, other) => turned(scene, inputRow(scene, at), other)],
     [/^the row of x of (.*), rotated by the right position$/, (at, other) => turned(scene, inputRow(scene, other), at)],
+    [
+      /^x × cos as expected, and a sin term with the x of (.*)$/,
+      (at, other) => {
+        const half = (x: Float64Array, sign: 1 | -1): Float64Array => {
+          const [to, back] = [1, -1].map((way) => turned(scene, x, at, (p) => way * p)) as [Float64Array, Float64Array];
+          return to.map((value, i) => (value + sign * back[i]!) / 2);
+        };
+        const sines = half(inputRow(scene, other), -1);
+        return half(inputRow(scene, at), 1).map((value, i) => value + sines[i]!);
+      },
+    ],
     [
       /^the same values as (.*)$/,
       (_at, { batch, seq, head }) =>
@@ -1591,6 +1650,7 @@ const wrongRows: Check = ([where, holds], scene) => {
   if (bug) return bug.split(' or ').some(isName) ? undefined : `${bug} is not its name`;
   const values = heldValues(words, scene);
   if (typeof values === 'string') return values;
+  if (words === 'the same values in every token of a head') return undefined; // `isConstant` of the kernel is not known
   const look = HOLDS.find(([of]) => of.test(words));
   const late =
     /^the (second|first) member of a pair computed from the (?:first|second) one’s result, which was stored before its input was read$/.exec(

@@ -1,0 +1,67 @@
+/** Batches, heads, or near and far positions that are computed each in another way. @module */
+import { spread } from '../measure/sample.js';
+import { type Heads, positionsOf } from '../read/observation.js';
+import { rowsWords } from './wrong-rows.js';
+
+/** The explanation of some rows. */
+export interface Told {
+  /** `right`, `read` where an explanation gives every element, or `unread`. */
+  readonly as: 'right' | 'read' | 'unread';
+  readonly words: string;
+}
+
+/** Each part is looked at by so many of its rows, then those that say the same by all of theirs. */
+const PART_ROWS = 64;
+/** Fewer rows, or positions, are explained by chance. */
+const [LEAST_ROWS, LEAST_POSITIONS] = [8, 6];
+const MOST_PARTS = 64;
+/** More different parts are no rule. */
+const MOST_TOLD = 4;
+
+/**
+ * Describes parts that an explanation gives where none gives the whole; empty if there are none, or they are less than half
+ * of the rows.
+ *
+ * @param tell - explains rows
+ */
+export function describeParts(heads: Heads, tell: (rows: readonly number[]) => Told): string[] {
+  const { rows } = heads;
+  const at = (r: number): number => positionsOf(heads, Math.floor(r / heads.heads))[0]!;
+  const farthest = rows.reduce((most, r) => Math.max(most, at(r)), 1);
+  const size = 2 ** Math.floor(Math.log2(farthest));
+  const partsOf: readonly ((r: number) => number)[] = [
+    (r) => Math.floor(r / (heads.seq * heads.heads)),
+    (r) => r % heads.heads,
+    // Tables and rules often change at a power of two.
+    ...(heads.numAxes === 1 ? [(r: number) => Number(at(r) >= size)] : []),
+  ];
+  for (const partOf of partsOf) {
+    const parts = new Map<number, number[]>();
+    for (const r of rows) {
+      const part = parts.get(partOf(r));
+      if (part) part.push(r);
+      else parts.set(partOf(r), [r]);
+    }
+    const isEnough = (part: readonly number[]): boolean =>
+      part.length >= LEAST_ROWS && new Set(part.map(at)).size >= LEAST_POSITIONS;
+    if (parts.size < 2 || parts.size > MOST_PARTS || ![...parts.values()].every(isEnough)) continue;
+    const groups = new Map<string, number[]>();
+    for (const part of parts.values()) {
+      const { words } = tell(spread(part, PART_ROWS));
+      groups.set(words, [...(groups.get(words) ?? []), ...part]);
+      if (groups.size > MOST_TOLD) break;
+    }
+    if (groups.size < 2 || groups.size > MOST_TOLD) continue;
+    const told = [...groups.values()].map((group) => {
+      const all = group.sort((a, b) => a - b);
+      return { ...tell(all), rows: all };
+    });
+    const unread = told.reduce((sum, { as, rows }) => sum + (as === 'unread' ? rows.length : 0), 0);
+    if (2 * unread > rows.length || !told.some(({ as }) => as === 'read')) continue;
+    return told.map(({ rows, words }) => {
+      const where = rowsWords(rows, heads);
+      return `${where[0]!.toUpperCase()}${where.slice(1)}: ${words}`;
+    });
+  }
+  return [];
+}
