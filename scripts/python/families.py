@@ -251,6 +251,19 @@ FAMILIES |= {
     )),
 }
 
+# Gemma 3n: streams, of which the second is active, a table of fewer tokens, gates that are cut; and llama.cpp's settings.
+GEMMA3N = dict(head_dim=8, sliding_window=5, final_logit_softcapping=9.0, vocab_size_per_layer_input=60)
+FAMILIES |= {
+    "gemma3n": ("Gemma3nTextConfig", dict(
+        GEMMA3N, num_hidden_layers=6, layer_types=["sliding_attention", "full_attention"] * 3, num_kv_shared_layers=2,
+        hidden_size_per_layer_input=12, altup_num_inputs=3, altup_active_idx=1, laurel_rank=8,
+        activation_sparsity_pattern=[0.9, 0.95, 0.3, 0.0, 0.0, 0.5], intermediate_size=[48, 48, 40, 48, 56, 48],
+    )),
+    "gemma3n-gguf": ("Gemma3nTextConfig", dict(
+        GEMMA3N, num_hidden_layers=21, num_kv_shared_layers=1, intermediate_size=1024, final_logit_softcapping=30.0,
+    )),
+}
+
 # A GGUF says no chunk, nor when the temperature begins, so short texts need files of their own.
 LLAMA4 = dict(num_hidden_layers=4, head_dim=8, intermediate_size=16, intermediate_size_mlp=40, num_local_experts=6)
 CHUNKS = dict(LLAMA4, attention_chunk_size=4, no_rope_layer_interval=3)
@@ -288,6 +301,10 @@ def draw(name, shape, generator, gemma):
         value = 0.2 * normal
     elif "embed" in name:
         value = normal
+    elif "modality_router" in name:  # its input is divided by the hidden size
+        value = normal * shape[-1] ** 0.5
+    elif "_coefs" in name:  # streams that depend on each other much would enlarge rounding, layer by layer
+        value = normal * 0.03
     else:
         # Experts in one tensor are [experts, rows, columns].
         value = normal * (SPREAD / shape[-1] ** 0.5)

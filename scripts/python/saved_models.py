@@ -32,8 +32,10 @@ def save(name, folder):
     config = model.config.get_text_config()
     tokens = np.random.default_rng(3).integers(3, config.vocab_size, 14).astype(np.int32)
     ids = torch.tensor(tokens[None].astype(np.int64))
+    # Without a cache, layers of transformers 4's Gemma 3n that share keys and values have their own.
+    shares = name.startswith("gemma3n")
     with torch.no_grad():
-        plain = model(input_ids=ids, use_cache=False).logits[0]
+        plain = model(input_ids=ids, use_cache=shares).logits[0]
         cache, cached = None, []
         for start, end in [(0, PREFILL), *((at, at + 1) for at in range(PREFILL, ids.shape[1]))]:
             # transformers 4 takes the places of tokens from its caller in some models, and 5 from the cache.
@@ -49,7 +51,7 @@ def save(name, folder):
         padded = model(
             input_ids=torch.cat([padding, ids], 1),
             attention_mask=torch.cat([padding, torch.ones_like(ids)], 1),
-            use_cache=False,
+            use_cache=shares,
         ).logits[0, PADDING:]
     # The weights are those of f16 or bf16, so a file of that type has the same model.
     saved = model.to({"bf16": torch.bfloat16, "f16": torch.float16}.get(form, torch.float32))

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { type WeightPlan, xieluFactors } from '@ropewalk/model/internal';
+import { normalQuantile, type WeightPlan, xieluFactors } from '@ropewalk/model/internal';
 import { type Chosen, route, xielu } from '@ropewalk/onnx/internal';
 import type { DecoderOperators } from './operators.js';
 import type { DecoderScope } from './scope.js';
@@ -20,8 +20,22 @@ export function feedForward(s: DecoderScope, ops: DecoderOperators, input: strin
 /** Appends `down(activation(gate(x)) · up(x))` with the matrices of three parts. */
 export function dense(s: DecoderScope, ops: DecoderOperators, input: string, layer: number, parts: string): string {
   const [gate, up, down] = parts.split(' ').map((part) => s.matrix(`${layer}.${part}`));
-  const gated = gate && ops.linear(input, gate);
+  const share = (parts.startsWith('gate') && s.config.altup?.sparsity[layer]) || 0;
+  const whole = gate && ops.linear(input, gate);
+  const gated = whole && share > 0 ? cutGates(s, whole, share) : whole;
   return ops.linear(activated(s, ops, gated, ops.linear(input, up!), layer), down!);
+}
+
+/** Appends the mean over the last dimension, which stays as 1. */
+export const meanOf = (s: DecoderScope, x: string): string =>
+  s.b.add('ReduceMean', [x, s.integers(-1)], { keepdims: 1 });
+
+/** Cuts gates, `[batch, rows, f]`, at their mean and so many standard deviations: what is above it is left. */
+function cutGates(s: DecoderScope, gate: string, share: number): string {
+  const { b } = s;
+  const centred = b.add('Sub', [gate, meanOf(s, gate)]);
+  const deviation = b.add('Sqrt', [meanOf(s, b.add('Mul', [centred, centred]))]);
+  return b.add('Relu', [b.add('Sub', [centred, b.add('Mul', [deviation, s.number(normalQuantile(share))])])]);
 }
 
 /** @param layer - the layer, where activations differ between layers */

@@ -10,6 +10,16 @@ import { ANGLE_MODES, type AngleMode, type GraphBuilder } from '@ropewalk/onnx';
 import { angleConstants, MAX_TABLE, valueTypes } from '@ropewalk/onnx/internal';
 import { fail, refuse } from 'ropewalk/backend';
 import { type OptionNames, optionNames, reading, readList, readName, readOptions } from 'ropewalk/internal';
+import {
+  addToOthers,
+  correctStreams,
+  gateInput,
+  mergeStreams,
+  predictStreams,
+  spreadStreams,
+  streamOf,
+  withLaurel,
+} from './altup.js';
 import { attend, normOf } from './attention.js';
 import { contribOperators } from './contrib.js';
 import { activated, dense, feedForward, mixture } from './feed-forward.js';
@@ -189,42 +199,60 @@ function forward(s: DecoderScope, ops: DecoderOperators): string {
   const ids = ops.tokensFirst ? tokensFirst(s, 'input_ids') : 'input_ids';
   let x = scaled(ops.rows(ids, s.at('embedding.weight')!), embeddingScale);
   const own = config.perLayerWidth > 0 ? perLayerInputs(s, ops, x, ids) : undefined;
+  const { altup } = config;
+  let streams = altup && spreadStreams(s, ops, x);
   for (const [layer, { rope, window, recurrent }] of config.layers(settings.context).entries()) {
     const at = (part: string): string => `${layer}.${part}`;
     const addToStream = (made: string, post: string): void => {
       x = b.add('Add', [x, scaled(norm(made, at(post)), residualScale)]);
     };
+    if (streams) {
+      streams = predictStreams(s, ops, streams, layer);
+      x = streamOf(s, streams, altup!.active);
+    }
     let input = norm(x, at('attentionNorm'));
     let attended = recurrent ? shortConv(s, ops, input, layer) : attend(s, ops, input, layer, rope, window);
     const last = layer === numLayers - 1;
-    if (last)
+    if (last) {
       // Only later layers need earlier rows.
       [x, input, attended] = [keptRows(s, ops, x), keptRows(s, ops, input), keptRows(s, ops, attended)];
+      streams = streams && keptRows(s, ops, streams);
+    }
     const branch = ops.linear(attended, s.matrix(at(recurrent ? 'convOut' : 'output'))!);
     if (!parallel) addToStream(branch, 'attentionPostNorm');
+    if (altup) x = withLaurel(s, ops, x, input, layer);
     const mlpInput = s.at(at('mlpNorm.weight')) ? norm(x, at('mlpNorm')) : parallel ? input : x;
     const made = s.at(at('denseNorm.weight'))
       ? denseAndExperts(s, ops, mlpInput, x, layer)
       : feedForward(s, ops, mlpInput, layer);
     if (parallel) addToStream(branch, 'attentionPostNorm');
     addToStream(made, 'mlpPostNorm');
+    if (streams) {
+      streams = correctStreams(s, ops, streams, x, layer);
+      x = gateInput(s, streams, layer);
+    }
     if (own) {
       const up = last ? keptRows(s, ops, own[layer]!) : own[layer]!;
       const gated = activated(s, ops, ops.linear(x, s.matrix(at('perLayerGate'))!), up);
-      addToStream(ops.linear(gated, s.matrix(at('perLayerOut'))!), 'perLayerPostNorm');
+      const added = ops.linear(gated, s.matrix(at('perLayerOut'))!);
+      if (streams) streams = addToOthers(s, streams, norm(added, at('perLayerPostNorm')));
+      else addToStream(added, 'perLayerPostNorm');
     }
     const factor = s.at(at('layerScale.weight'));
     if (factor) x = b.add('Mul', [x, s.numbers([factor])]);
   }
-  return x;
+  return streams ? mergeStreams(s, streams) : x;
 }
 
 /** Returns the embeddings that each layer has of its own, `[batch, seq, width]`. */
 function perLayerInputs(s: DecoderScope, ops: DecoderOperators, x: string, ids: string): readonly string[] {
   const { b, config } = s;
-  const { perLayerWidth: width, numLayers, hiddenSize } = config;
+  const { perLayerWidth: width, perLayerVocab, vocabSize, numLayers, hiddenSize } = config;
   const scaled = (y: string, factor: number): string => b.add('Mul', [y, s.number(factor)]);
-  const tokens = scaled(ops.rows(ids, s.at('perLayerEmbedding.weight')!), Math.sqrt(width));
+  // Tokens beyond the table have the row of token 0.
+  const known = (): string => b.add('Where', [b.add('Less', [ids, s.integer(perLayerVocab)]), ids, s.integer(0)]);
+  const rows = ops.rows(perLayerVocab < vocabSize ? known() : ids, s.at('perLayerEmbedding.weight')!);
+  const tokens = scaled(rows, Math.sqrt(width));
   const projected = scaled(ops.linear(x, s.matrix('perLayerProjection')!), 1 / Math.sqrt(hiddenSize));
   const normed = normOf(s, ops, s.reshape(projected, numLayers, width), 'perLayerNorm');
   const sum = scaled(b.add('Add', [tokens, s.reshape(normed, numLayers * width)]), Math.SQRT1_2);

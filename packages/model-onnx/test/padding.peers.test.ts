@@ -49,7 +49,7 @@ function sourceOf(name: string, folder: string): { path: string; tokens: number[
 
 describe('padded rows', { skip: noOnnxruntime }, () => {
   // GroupQueryAttention in form contrib; windows and a softcap; positions of several axes; shared caches; chunks.
-  for (const name of ['smollm3', 'gemma2', 'qwen2vl', 'gemma4', 'llama4-chunks'])
+  for (const name of ['smollm3', 'gemma2', 'qwen2vl', 'gemma4', 'gemma3n', 'llama4-chunks'])
     for (const form of DECODER_FORMS)
       test(`${name} in form ${form}`, async () => {
         const to = join(folder, `${name}-${form}`);

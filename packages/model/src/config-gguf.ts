@@ -11,6 +11,7 @@ import type { TypedValue } from '@ropewalk/formats/internal';
 import { frequenciesOf, type RopeSpec } from 'ropewalk';
 import { fail } from 'ropewalk/backend';
 import { countLayers, nameLayers } from 'ropewalk/internal';
+import { normalQuantile } from './config.js';
 import type { Family } from './families.js';
 import type { DecoderConfig, ExpertConfig } from './types.js';
 
@@ -23,7 +24,7 @@ export interface GgufConfig {
 
 /** The ends of keys whose numbers are integers. Other numbers are f32. */
 const INTEGERS =
-  /(_length|_length_mla|_length_swa|_count|_count_kv|_count_swa|_window|_rank|_func|_size|_cache|_kernel|_layer_step|_layers|_layer_input)$/;
+  /(_length|_length_mla|_length_swa|_count|_count_kv|_count_swa|_window|_rank|_func|_size|_cache|_kernel|_layer_step|_layers|_layer_input|_idx|_inputs)$/;
 
 /**
  * @param explicit - whether the keys repeat llama.cpp's rules for the architecture: which layers slide, and their base
@@ -64,6 +65,8 @@ export function configToGguf(config: DecoderConfig, explicit = false): GgufConfi
   for (const [key, of] of Object.entries({ alpha_p: 'alphaP', alpha_n: 'alphaN', beta: 'beta', eps: 'eps' } as const))
     if (config.xielu)
       metadata.set(`xielu.${key}`, { type: 'f32', value: config.xielu.map((one) => one[of]), array: true });
+  const scales = config.altup?.sparsity.map(normalQuantile);
+  if (scales) metadata.set(`${a}.activation_sparsity_scale`, { type: 'f32', value: scales, array: true });
   for (const [key, value] of [...named, ...rope.keys]) if (value !== undefined) metadata.set(key, typed(key, value));
   return { metadata, factors: rope.factors };
 }
@@ -90,7 +93,7 @@ export const UNWRITTEN = {
 } as const;
 
 /** Writes the sizes of layers that differ, as llama.cpp's converter does for Gemma 4. */
-function sizesKeys({ layerSizes, perLayerWidth, layers, maxContext }: DecoderConfig): Record<string, unknown> {
+function sizesKeys({ layerSizes, perLayerWidth, layers, maxContext, altup }: DecoderConfig): Record<string, unknown> {
   if (!layerSizes) return {};
   const types = layers(maxContext);
   const windows = types.map(({ window }) => window);
@@ -102,17 +105,21 @@ function sizesKeys({ layerSizes, perLayerWidth, layers, maxContext }: DecoderCon
     const all = layerSizes.map((one) => one[key]);
     return all.every((one) => one === all[0]) ? all[0]! : all;
   };
-  return {
+  const common = {
     feed_forward_length: list('intermediateSize'),
     embedding_length_per_layer_input: perLayerWidth,
+    'attention.shared_kv_layers': layerSizes.filter(({ sharesWith }) => sharesWith !== undefined).length,
+    'attention.sliding_window_pattern': windows.map((one) => one !== undefined),
+  };
+  if (altup) return { ...common, 'altup.num_inputs': altup.streams, 'altup.active_idx': altup.active };
+  return {
+    ...common,
     'attention.head_count_kv': list('numKvHeads'),
     'attention.key_length': full,
     'attention.value_length': full,
     'attention.key_length_swa': swa,
     'attention.value_length_swa': swa,
     'rope.dimension_count_swa': sliding ? (sliding.rotaryDim ?? sliding.headDim) : swa,
-    'attention.shared_kv_layers': layerSizes.filter(({ sharesWith }) => sharesWith !== undefined).length,
-    'attention.sliding_window_pattern': windows.map((one) => one !== undefined),
   };
 }
 
@@ -185,6 +192,7 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
     final_logit_softcapping: logitSoftcap,
   }),
   gemma3: ({ logitSoftcap }) => ({ final_logit_softcapping: logitSoftcap }),
+  gemma3n: () => ({}),
   gemma4: ({ logitSoftcap }) => ({ final_logit_softcapping: logitSoftcap }),
   // llama.cpp has them in its code. 0 means no chunks, and no temperature.
   llama4: ({ chunk }) => ({ 'attention.sliding_window': chunk === undefined ? 0 : undefined }),
@@ -276,9 +284,10 @@ export function checkSame(config: DecoderConfig, back: DecoderConfig, where: str
 
 /**
  * The fields that may differ: eosTokens, because the vocabulary has more of them; tiedHead, as a head may be stored
- * twice.
+ * twice; perLayerVocab, as the rows of other tokens are written out.
  */
-const NOT_COMPARED = 'source architecture notes layers biases family eosTokens bosToken tiedHead headless'.split(' ');
+const NOT_COMPARED =
+  'source architecture notes layers biases family eosTokens bosToken tiedHead headless perLayerVocab'.split(' ');
 
 /** Lists the fields to compare, with numbers rounded to the precision of f32. */
 function fieldsOf(config: DecoderConfig): Readonly<Record<string, string>> {

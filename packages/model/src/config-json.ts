@@ -41,7 +41,7 @@ const CLASSES: Readonly<Record<string, string>> = {
 };
 const EPS: Readonly<Record<string, string>> = { starcoder2: 'norm_epsilon', lfm2: 'norm_eps', lfm2_moe: 'norm_eps' };
 /** The families whose classes choose sliding layers if layer_types does not. */
-const SLIDES = ['llama4', 'gemma2', 'gemma3', 'gemma4', 'cohere2', 'olmo3', 'gpt_oss', 'exaone4', 'exaone_moe'];
+const SLIDES = 'llama4 gemma2 gemma3 gemma3n gemma4 cohere2 olmo3 gpt_oss exaone4 exaone_moe'.split(' ');
 const ACTIVATIONS: Readonly<Record<Activation, string>> = {
   silu: 'silu',
   gelu: 'gelu',
@@ -79,7 +79,7 @@ export function configToJson(config: DecoderConfig, names: ConfigNames, notes: s
   return plain({
     architectures: [`${classOf(name)}${/_vl(_moe)?$/.test(name) ? 'ForConditionalGeneration' : 'ForCausalLM'}`],
     // These are transformers' names of models without images.
-    model_type: /^(gemma[34]|llama4)$/.test(name) ? `${name}_text` : name,
+    model_type: /^(gemma(3|3n|4)|llama4)$/.test(name) ? `${name}_text` : name,
     vocab_size: config.vocabSize,
     hidden_size: config.hiddenSize,
     [family.width ?? 'intermediate_size']: config.intermediateSize,
@@ -118,7 +118,8 @@ const FLOATS =
 
 /** Writes config.json as text: these fields have a point, also in whole numbers. */
 export function configText(config: Json): string {
-  return `${JSON.stringify(config, null, 2)}\n`.replace(FLOATS, '"$1": $2.0');
+  const text = `${JSON.stringify(config, null, 2)}\n`.replace(FLOATS, '"$1": $2.0');
+  return text.replace(/"activation_sparsity_pattern": \[[^\]]*/, (list) => list.replace(/ \d+(?=[,\n])/g, '$&.0'));
 }
 
 const plain = (fields: Json): Json =>
@@ -148,11 +149,27 @@ function recurrentOf({ recurrent }: DecoderConfig): Json {
   return recurrent ? { conv_L_cache: recurrent.width, block_auto_adjust_ff_dim: false } : {};
 }
 
-/** Writes the sizes of Gemma 4's layers. Full layers have theirs in fields of their own. */
-function sizesOf({ layerSizes, layers, maxContext, perLayerWidth, vocabSize, experts }: DecoderConfig): Json {
+/** Writes the sizes of Gemma 4's layers, whose full ones have theirs in fields of their own, and of Gemma 3n's. */
+function sizesOf(config: DecoderConfig): Json {
+  const { layerSizes, layers, maxContext, experts, altup } = config;
   if (!layerSizes) return {};
   const types = layers(maxContext).map(typeOf);
   const shared = layerSizes.filter(({ sharesWith }) => sharesWith !== undefined);
+  const perLayer = {
+    num_kv_shared_layers: shared.length,
+    hidden_size_per_layer_input: config.perLayerWidth,
+    vocab_size_per_layer_input: config.perLayerVocab,
+  };
+  if (altup)
+    return {
+      ...perLayer,
+      intermediate_size: layerSizes.map((one) => one.intermediateSize),
+      altup_num_inputs: altup.streams,
+      altup_active_idx: altup.active,
+      altup_correct_scale: altup.scaled,
+      laurel_rank: altup.laurelRank,
+      activation_sparsity_pattern: altup.sparsity,
+    };
   const full = layerSizes[types.indexOf('full_attention')]!;
   const sliding = layerSizes[Math.max(0, types.indexOf('sliding_attention'))]!;
   return {
@@ -162,10 +179,8 @@ function sizesOf({ layerSizes, layers, maxContext, perLayerWidth, vocabSize, exp
     global_head_dim: full.headDim,
     intermediate_size: layerSizes[0]!.intermediateSize,
     use_double_wide_mlp: shared.some((one) => one.intermediateSize !== layerSizes[0]!.intermediateSize),
-    num_kv_shared_layers: shared.length,
     attention_k_eq_v: layerSizes.some(({ valuesAreKeys }) => valuesAreKeys),
-    hidden_size_per_layer_input: perLayerWidth,
-    vocab_size_per_layer_input: vocabSize,
+    ...perLayer,
     enable_moe_block: experts !== undefined,
   };
 }
@@ -225,9 +240,8 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']> | 'none', 
     attn_scale: temperature && decimal(temperature.scale),
     floor_scale: temperature?.context,
   }),
-  gemma4: ({ logitSoftcap }) => ({
-    final_logit_softcapping: logitSoftcap === undefined ? null : decimal(logitSoftcap),
-  }),
+  gemma3n: capOf,
+  gemma4: capOf,
   granite: ({ attentionScale, embeddingScale, residualScale, logitScale }) => ({
     attention_multiplier: decimal(attentionScale),
     embedding_multiplier: decimal(embeddingScale),
@@ -248,8 +262,12 @@ function gemma({ attentionScale, attentionSoftcap, logitSoftcap }: DecoderConfig
   return {
     query_pre_attn_scalar: decimal(attentionScale ** -2),
     attn_logit_softcapping: attentionSoftcap === undefined ? null : decimal(attentionSoftcap),
-    final_logit_softcapping: logitSoftcap === undefined ? null : decimal(logitSoftcap),
+    ...capOf({ logitSoftcap }),
   };
+}
+
+function capOf({ logitSoftcap }: Pick<DecoderConfig, 'logitSoftcap'>): Json {
+  return { final_logit_softcapping: logitSoftcap === undefined ? null : decimal(logitSoftcap) };
 }
 
 /** A rope_type that no reader knows, so readers refuse it. Their default would be another RoPE than the model's. */

@@ -23,6 +23,7 @@ import {
 } from './families.js';
 import { packingOf } from './packed.js';
 import type {
+  AltupConfig,
   DecoderConfig,
   DeltaConfig,
   ExpertConfig,
@@ -68,6 +69,8 @@ type Multipliers = {
 type Sizes = Pick<DecoderConfig, 'numLayers' | 'hiddenSize' | 'numHeads' | 'headDim'>;
 /** The sizes of a layer but for its heads, whose size its RoPE has. */
 type LayerShare = Omit<LayerSizes, 'headDim' | 'valueDim'>;
+/** Those of the model. */
+type ModelShare = LayerShare & Pick<DecoderConfig, 'altup'>;
 
 /**
  * Reads config.json. End tokens of generation_config.json, if there is one, replace its own.
@@ -108,6 +111,8 @@ export function configFromJson(given: unknown, generation?: unknown, where = 'co
   const eps = ['rms_norm_eps', 'layer_norm_eps', 'norm_epsilon', 'norm_eps'].find((key) => fields.has(key));
   const extra = new Fields(generation ?? {}, 'generation_config.json');
   const experts = family.experts && expertsFromJson(fields, family, numLayers, blocks);
+  const vocabSize = orDefault(fields, 'vocab_size', family.vocabSize);
+  const widths = family.altup && widthsFromJson(fields, numLayers);
   const hasKv = !latent && family.qkvRows !== 'by-head';
   const kv = hasKv ? fields.optionalInteger('num_key_value_heads', 1, MAX_WIDTH) : undefined;
   const ropes: RopeReader = (context) =>
@@ -120,12 +125,12 @@ export function configFromJson(given: unknown, generation?: unknown, where = 'co
     architecture,
     source: 'huggingface',
     family,
-    vocabSize: orDefault(fields, 'vocab_size', family.vocabSize),
+    vocabSize,
     numKvHeads: kv ?? (latent ? undefined : family.numKvHeads) ?? numHeads,
     headDim: latent ? latent.nope + latent.rope : fields.optionalInteger('head_dim', 1, MAX_WIDTH),
     valueDim: latent ? fields.integer('v_head_dim', 1, MAX_WIDTH) : undefined,
     // A model of experts only may leave it out.
-    intermediateSize: denseWidth(family, experts, () => feedForwardWidth(fields, family.width)),
+    intermediateSize: denseWidth(family, experts, () => widths?.[0] ?? feedForwardWidth(fields, family.width)),
     activation: activationOf(fields, family),
     normEps: eps === undefined ? 1e-6 : epsOf(fields, eps),
     maxContext: fields.optionalInteger('max_position_embeddings') ?? family.maxContext,
@@ -150,8 +155,15 @@ export function configFromJson(given: unknown, generation?: unknown, where = 'co
     latent,
     experts,
     recurrent: recurrentFromJson(fields, family, hiddenSize),
-    perLayerWidth: name === 'gemma4' ? (fields.optionalInteger('hidden_size_per_layer_input', 0, MAX_WIDTH) ?? 256) : 0,
-    sizesOf: (layers, common) => sizesFromJson(fields, layers, common),
+    perLayerWidth:
+      name === 'gemma4' || family.altup
+        ? (fields.optionalInteger('hidden_size_per_layer_input', family.altup ? 1 : 0, MAX_WIDTH) ?? PER_LAYER_WIDTH)
+        : 0,
+    perLayerVocab: family.altup
+      ? (fields.optionalInteger('vocab_size_per_layer_input', 1, MAX_WIDTH) ?? 262144)
+      : vocabSize,
+    altup: family.altup && altupFromJson(fields, numLayers),
+    sizesOf: (layers, common) => sizesFromJson(fields, layers, common, widths),
     bosToken: fields.optionalInteger('bos_token_id', 0),
     eosTokens: endTokensOf(extra) ?? endTokensOf(fields) ?? endTokensOf(outer) ?? [],
     multipliersOf: (all) => (family.multipliers ? MULTIPLIERS[family.multipliers].json(fields, all) : {}),
@@ -217,6 +229,63 @@ function feedForwardWidth(fields: Fields, key = 'intermediate_size'): number {
   if (multiplier === undefined) return width;
   const multiple = fields.optionalInteger('block_multiple_of', 1, MAX_WIDTH) ?? 256;
   return multiple * Math.ceil(Math.floor(multiplier * width) / multiple);
+}
+
+/** Reads the widths of Gemma 3n's feed-forward blocks; undefined if all have one. */
+function widthsFromJson(fields: Fields, numLayers: number): readonly number[] | undefined {
+  const key = 'intermediate_size';
+  if (!Array.isArray(fields.raw(key))) return undefined;
+  const widths = fields.integers(key, 1, MAX_WIDTH);
+  return widths.length === numLayers ? widths : fields.refuse('FORMAT', key, `${numLayers} integers`);
+}
+
+/**
+ * Gemma 3n's defaults. llama.cpp has them in its code, with the number of layers that have keys of their own, for all
+ * files.
+ *
+ * @see ggml-org/llama.cpp@3688fa86 src/models/gemma3n.cpp, src/llama-hparams.h
+ */
+const ALTUP = { streams: 4, active: 0, scaled: true, laurelRank: 64 };
+const [PER_LAYER_WIDTH, OWN_KEYS, SPARSE_LAYERS] = [256, 20, 10];
+
+function altupFromJson(fields: Fields, numLayers: number): AltupConfig {
+  const streams = fields.optionalInteger('altup_num_inputs', 2, MAX_HEADS) ?? ALTUP.streams;
+  const key = 'activation_sparsity_pattern';
+  const sparsity = fields.optionalNumbers(key) ?? usualSparsity(numLayers, numLayers > SPARSE_LAYERS);
+  if (sparsity.length !== numLayers || sparsity.some((share) => share < 0 || share >= 1))
+    fields.refuse('FORMAT', key, `${numLayers} numbers >= 0 and < 1, one for each layer`);
+  return {
+    streams,
+    active: fields.optionalInteger('altup_active_idx', 0, streams - 1) ?? ALTUP.active,
+    scaled: fields.optionalFlag('altup_correct_scale') ?? ALTUP.scaled,
+    laurelRank: fields.optionalInteger('laurel_rank', 1, MAX_WIDTH) ?? ALTUP.laurelRank,
+    sparsity,
+  };
+}
+
+const usualSparsity = (numLayers: number, sparse = true): number[] =>
+  Array.from({ length: numLayers }, (_, n) => (sparse && n < SPARSE_LAYERS ? 0.95 : 0));
+
+/**
+ * Returns the number of standard deviations above the mean below which a share of a normal distribution lies: Newton's
+ * steps from 0, with the series of the distribution function.
+ *
+ * @see NIST DLMF 7.6.2
+ */
+export function normalQuantile(share: number): number {
+  if (share <= 0) return Number.NEGATIVE_INFINITY;
+  if (share < 0.5) return -normalQuantile(1 - share);
+  let z = 0;
+  for (let n = 0; n < 64; n++) {
+    let [term, sum] = [z, 0];
+    for (let k = 3; k < 1000 && sum + term !== sum; k += 2) {
+      sum += term;
+      term *= (z * z) / k;
+    }
+    const density = Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI);
+    z += (share - 0.5) / density - sum;
+  }
+  return z;
 }
 
 /** Reads a size. Without the family's default the field must be there. */
@@ -369,13 +438,19 @@ function checkStateSpace(fields: Fields, space: StateSpaceConfig): StateSpaceCon
   return space;
 }
 
-/** Reads what differs between the layers of Gemma 4. */
-function sizesFromJson(fields: Fields, layers: ModelRope['layers'], common: LayerShare): LayerShare[] {
+/** Reads what differs between the layers of Gemma 4 and 3n. */
+function sizesFromJson(
+  fields: Fields,
+  layers: ModelRope['layers'],
+  common: ModelShare,
+  widths: readonly number[] | undefined,
+): LayerShare[] {
   const { numKvHeads, intermediateSize } = common;
   const equal = fields.optionalFlag('attention_k_eq_v') ?? false;
   const global = equal ? fields.optionalInteger('num_global_key_value_heads', 1, MAX_WIDTH) : undefined;
   const own = fields.optionalObject('per_layer_config');
-  const first = layers.length - (fields.optionalInteger('num_kv_shared_layers', 0, layers.length - 1) ?? 0);
+  const missing = common.altup ? 15 : 0;
+  const first = layers.length - (fields.optionalInteger('num_kv_shared_layers', 0, layers.length - 1) ?? missing);
   const wide = fields.optionalFlag('use_double_wide_mlp') ?? false;
   return layers.map(({ layerType }, n) => {
     const full = layerType === FULL;
@@ -386,7 +461,7 @@ function sizesFromJson(fields: Fields, layers: ModelRope['layers'], common: Laye
     const said = own?.optionalObject(String(n))?.optionalInteger('num_key_value_heads', 1, MAX_WIDTH);
     return {
       numKvHeads: said ?? (full && !own ? global : undefined) ?? numKvHeads,
-      intermediateSize: intermediateSize * (wide && shares ? 2 : 1),
+      intermediateSize: widths?.[n] ?? intermediateSize * (wide && shares ? 2 : 1),
       sharesWith,
       valuesAreKeys: equal && full && !shares,
     };
@@ -534,11 +609,12 @@ export function configFromGguf(
   };
   const parallel = family.parallel;
   const flag = keys.optionalFlag(`${a}.use_parallel_residual`);
+  const vocabSize = shapeOf('token_embd.weight')?.[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH);
   return finish(keys, ropes, {
     architecture: a,
     source: 'gguf',
     family,
-    vocabSize: shapeOf('token_embd.weight')?.[1] ?? keys.integer(`${a}.vocab_size`, 1, MAX_WIDTH),
+    vocabSize,
     numLayers,
     furtherLayers,
     hiddenSize: keys.integer(`${a}.embedding_length`, 1, MAX_WIDTH),
@@ -581,15 +657,23 @@ export function configFromGguf(
     latent,
     experts,
     recurrent: recurrentFromGguf(keys, a, family, has),
-    perLayerWidth: family.layerEnd ? keys.integer(`${a}.embedding_length_per_layer_input`, 0, MAX_WIDTH) : 0,
+    perLayerWidth: family.altup
+      ? PER_LAYER_WIDTH
+      : family.layerEnd
+        ? keys.integer(`${a}.embedding_length_per_layer_input`, 0, MAX_WIDTH)
+        : 0,
+    perLayerVocab: vocabSize,
+    altup: family.altup && { ...ALTUP, sparsity: usualSparsity(numLayers) },
     sizesOf(layers, common) {
-      for (const one of ['', '_swa']) {
+      for (const one of family.altup ? [] : ['', '_swa']) {
         const size = keys.integer(`${a}.attention.key_length${one}`);
         if (keys.integer(`${a}.attention.value_length${one}`) !== size)
           keys.refuse('FORMAT', `${a}.attention.value_length${one}`, `${size}, as key_length${one}`);
       }
       const [kv, widths] = [listed('attention.head_count_kv'), listed('feed_forward_length')];
-      const first = numLayers - (keys.optionalInteger(`${a}.attention.shared_kv_layers`, 0, numLayers - 2) ?? 0);
+      const first = family.altup
+        ? OWN_KEYS
+        : numLayers - (keys.optionalInteger(`${a}.attention.shared_kv_layers`, 0, numLayers - 2) ?? 0);
       return layers.map(({ window }, n) => ({
         numKvHeads: kv?.[n] ?? common.numKvHeads,
         intermediateSize: widths?.[n] ?? common.intermediateSize,
@@ -605,6 +689,7 @@ export function configFromGguf(
       const ignored = GGUF_IGNORED.filter(([, readBy]) => !readBy.includes(family.multipliers)).map(([key]) => key);
       if (!family.bothSides && layers.every(({ window }) => window === undefined))
         ignored.push('attention.sliding_window');
+      if (family.altup) ignored.push(...unusualKeys(keys, a, numLayers));
       const notes = ignored
         .map((key) => `${a}.${key}`)
         .filter((key) => keys.has(key))
@@ -613,6 +698,19 @@ export function configFromGguf(
       if (unused) notes.push(`${unused.name} is not applied: llama.cpp loads it for ${a} and does not use it.`);
       return notes;
     },
+  });
+}
+
+/** Names the keys of Gemma 3n with which llama.cpp's code does not agree. */
+function unusualKeys(keys: Fields, a: string, numLayers: number): string[] {
+  const usual: Readonly<Record<string, readonly number[]>> = {
+    'altup.active_idx': [ALTUP.active],
+    'attention.shared_kv_layers': [Math.max(0, numLayers - OWN_KEYS)],
+    activation_sparsity_scale: usualSparsity(numLayers).map(normalQuantile),
+  };
+  return Object.keys(usual).filter((key) => {
+    const given = [keys.raw(`${a}.${key}`) ?? usual[key]!].flat() as number[];
+    return given.length !== usual[key]!.length || given.some((value, n) => Math.abs(value - usual[key]![n]!) > 1e-3);
   });
 }
 
@@ -816,6 +914,13 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, Multiplie
       logitSoftcap: cap(keys, `${a}.final_logit_softcapping`, 0),
     }),
   },
+  gemma3n: {
+    json: (fields, sizes) => {
+      const given = orNull(fields, 'final_logit_softcapping', GEMMA3N_CAP, (key) => fields.optionalPositive(key));
+      return gemma4(sizes, given);
+    },
+    gguf: (_keys, _a, sizes) => gemma4(sizes, GEMMA3N_CAP),
+  },
   gemma4: {
     json: (fields, sizes) => gemma4(sizes, cap(fields, 'final_logit_softcapping', 0)),
     gguf: (keys, a, sizes) => gemma4(sizes, cap(keys, `${a}.final_logit_softcapping`, 0)),
@@ -904,6 +1009,9 @@ const MULTIPLIERS: Readonly<Record<NonNullable<Family['multipliers']>, Multiplie
       }),
   },
 };
+
+/** The default of config.json, and llama.cpp's cap for all files. */
+const GEMMA3N_CAP = 30;
 
 function gemma(fields: Fields, { hiddenSize }: Sizes): Multipliers {
   return {
@@ -1001,7 +1109,7 @@ type Draft = Omit<DecoderConfig, 'headDim' | 'valueDim' | 'layers' | 'layerSizes
   readonly windowSaidBy: string;
   readonly notesOf?: (layers: ModelRope['layers']) => readonly string[];
   /** Is called for families whose layers differ. `model` has the sizes of the others. */
-  readonly sizesOf: (layers: ModelRope['layers'], model: LayerShare) => readonly LayerShare[];
+  readonly sizesOf: (layers: ModelRope['layers'], model: ModelShare) => readonly LayerShare[];
 };
 
 const DENSE =

@@ -3,7 +3,7 @@
  * a family.
  *
  * Letters in shapes: t tokens of this batch, p tokens before them, h hidden size, n heads, m key/value heads, d size of a
- * head of q and k, dv of a head of v, f intermediate size, e experts, c size of the latent vector.
+ * head of q and k, dv of a head of v, f intermediate size, e experts, c size of the latent vector, a residual streams.
  *
  * @module
  * @see karpathy/llama2.c@350e04f run.c, forward, whose reading order this keeps; arXiv:2302.13971 (Llama),
@@ -36,7 +36,7 @@ import {
   tensorFrom,
 } from 'ropewalk';
 import type { Activations } from 'ropewalk/internal';
-import { xieluFactors } from './config.js';
+import { normalQuantile, xieluFactors } from './config.js';
 import type { KvCache } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig, DeltaConfig, StateSpaceConfig } from './types.js';
@@ -99,15 +99,22 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
 
   seen?.('embedding', x);
   const perLayer = weights.perLayer && perLayerInputs(step, weights.perLayer, tokens); // [t, layers · width]
+  if (weights.altup) spreadStreams(step, weights.altup.projection);
 
   for (const [layer, w] of weights.layers.entries()) {
     const kind = cache.layers[layer]!;
+    if (weights.altup) predictStreams(step, w);
     const input = w.attentionNorm ? norm(x, w.attentionNorm, normed) : x; // [t, h]
     seen?.('attn_norm', input, layer);
     if (kind.recurrent || attends(kind)) {
+      if (w.laurelNorm) laurel(step, w, input);
       mix(step, w, layer, input); // [t, h], in branch
       seen?.('attn', branch, layer);
       if (!parallel) addToStream(branch, w.attentionPostNorm, layer, 'attn_post');
+      if (w.laurelNorm) {
+        runner.run(planAdd(x, scratch.rows(batch).laurel, x));
+        runner.run(planScale(x, Math.SQRT1_2, x));
+      }
       if (!parallel) seen?.('mid', x, layer);
     }
     if (kind.feedForward === false) {
@@ -125,15 +132,19 @@ export function forward(decoder: Decoder, tokens: Int32Array, cache: KvCache, po
     seen?.('mlp', made, layer);
     if (parallel) addToStream(branch, w.attentionPostNorm, layer, 'attn_post');
     addToStream(made, w.mlpPostNorm, layer, 'mlp_post');
+    if (weights.altup) correctStreams(step, w);
     if (perLayer) {
       const { perLayerWidth: own } = config;
       const gate = step.linear(x, w.perLayerGate!, scratch.rows(batch).perLayerGate);
       const gated = step.activate(gate, perLayer.slice(1, layer * own, (layer + 1) * own)); // [t, width]
-      addToStream(step.linear(gated, w.perLayerOut!, branch), w.perLayerPostNorm, layer, 'per_layer');
+      const added = step.linear(gated, w.perLayerOut!, branch);
+      if (weights.altup) addToOthers(step, w, added, layer);
+      else addToStream(added, w.perLayerPostNorm, layer, 'per_layer');
     }
     if (w.layerScale) multiply(step, x, w.layerScale);
-    seen?.('out', x, layer);
+    seen?.('out', weights.altup ? streamsOf(step).active : x, layer);
   }
+  if (weights.altup) mergeStreams(step, weights.altup.unembed);
   cache.length += batch;
   return x;
 }
@@ -168,9 +179,10 @@ function perLayerInputs(
   { embedding, projection, norm: gains }: NonNullable<Weights['perLayer']>,
   tokens: Int32Array,
 ): Tensor<'f32'> {
-  const { perLayerWidth, numLayers, hiddenSize } = config;
+  const { perLayerWidth, perLayerVocab, numLayers, hiddenSize } = config;
   const { x, perLayer, perLayerProjected: projected } = rows;
-  runner.run(planEmbedding(tensorFrom(tokens), embedding, perLayer));
+  const own = tokens.map((id) => (id < perLayerVocab ? id : 0));
+  runner.run(planEmbedding(tensorFrom(own), embedding, perLayer));
   runner.run(planScale(perLayer, Math.sqrt(perLayerWidth), perLayer));
   runner.run(planLinear(x, projection, projected, { activations }));
   runner.run(planScale(projected, 1 / Math.sqrt(hiddenSize), projected));
@@ -179,6 +191,182 @@ function perLayerInputs(
   runner.run(planAdd(perLayer, projected, perLayer));
   runner.run(planScale(perLayer, Math.SQRT1_2, perLayer));
   return perLayer;
+}
+
+/** The squares of a row of zeros have this mean, so that it is not divided by 0. */
+const TINY = 1e-30;
+/** The least root mean square of a stream that is divided by its own. */
+const LEAST_MAGNITUDE = Math.sqrt(1e-5);
+
+/** Returns a view that repeats `x` along a new dimension. */
+function repeated({ storage, shape, strides, offset }: Tensor<'f32'>, at: number, count: number): Tensor<'f32'> {
+  return new Tensor(storage, { shape: shape.toSpliced(at, 0, count), strides: strides.toSpliced(at, 0, 0), offset });
+}
+
+/** The first elements of scratch memory, in another shape. */
+function shaped(scratch: Tensor<'f32'>, ...shape: readonly number[]): Tensor<'f32'> {
+  const size = shape.reduce((product, length) => product * length, 1);
+  return scratch.view([scratch.size]).slice(0, 0, size).view(shape);
+}
+
+/** Returns Gemma 3n's streams: all, `[t, a, h]`, the active one, `[t, h]`, and all but the first, `[t, a − 1, h]`. */
+function streamsOf({ config, batch, rows }: Step, from: 'streams' | 'predicted' = 'streams') {
+  const { streams, active } = config.altup!;
+  const all = rows[from].view([batch, streams, config.hiddenSize]);
+  const one = (n: number): Tensor<'f32'> => all.slice(1, n, n + 1).view([batch, config.hiddenSize]);
+  return { all, one, active: one(active), others: all.slice(1, 1, streams) };
+}
+
+/**
+ * Computes the root mean square of each row of `x`, `[r, w]` → `[r]`, as the product of the row and itself divided by it,
+ * which is left in `unit`.
+ */
+function magnitudes({ runner }: Step, x: Tensor<'f32'>, unit: Tensor<'f32'>, out: Tensor<'f32'>): Tensor<'f32'> {
+  const [count, width] = x.shape as [number, number];
+  runner.run(planRmsNorm(x, onesOf(width), unit, { eps: TINY }));
+  // Row r is multiplied by the "expert" r, a matrix of one row.
+  const order = tensorFrom(
+    Int32Array.from({ length: count }, (_, row) => row),
+    { shape: [count, 1] },
+  );
+  runner.run(planExpertLinear(x, unit.view([count, 1, width]), order, out.view([count, 1, 1])));
+  runner.run(planScale(out, 1 / width, out));
+  return out;
+}
+
+/**
+ * Multiplies by the matrices of the other streams, and gives each row the magnitude of the row of `like`, `[t, h]`.
+ *
+ * @param input - `[t, h]`, or `[t, a − 1, h]`
+ * @param out - `[t, a − 1, h]`
+ */
+function projectOthers(
+  step: Step,
+  input: Tensor<'f32'>,
+  weight: Weight,
+  like: Tensor<'f32'>,
+  out: Tensor<'f32'>,
+): void {
+  const { runner, config, activations, batch, rows } = step;
+  const [others, h] = [config.altup!.streams - 1, config.hiddenSize];
+  const target = magnitudes(step, like, rows.branch, rows.magnitude.view([batch])); // [t]
+  const order = Int32Array.from({ length: batch * others }, (_, n) => n % others);
+  const made = shaped(rows.mixed, batch, others, h);
+  runner.run(planExpertLinear(input, weight, tensorFrom(order, { shape: [batch, others] }), made, { activations }));
+  const unit = shaped(rows.predicted, batch * others, h);
+  const own = shaped(rows.modalities, batch * others);
+  magnitudes(step, made.view([batch * others, h]), unit, own);
+  // Rows are divided by max(own, least): own / max(own, least) is 1 − max(1 − own / least, 0).
+  const [ones, relu] = [onesOf(own.size), { activation: 'relu' } as const];
+  runner.run(planScale(own, -1 / LEAST_MAGNITUDE, own));
+  runner.run(planAdd(own, ones, own));
+  runner.run(planSwiglu(own, ones, own, relu));
+  runner.run(planScale(own, -1, own));
+  runner.run(planAdd(own, ones, own));
+  const factors = own.view([batch, others]);
+  runner.run(planSwiglu(repeated(target, 1, others), factors, factors, relu)); // their product, as none is below 0
+  runner.run(planScale(unit.view([batch, others, h]), factors, out));
+}
+
+/** Makes the streams of Gemma 3n (AltUp) from the embeddings: themselves, and projections that are as long. */
+function spreadStreams(step: Step, projection: Weight): void {
+  const { x } = step.rows;
+  const { one, others } = streamsOf(step);
+  projectOthers(step, x, projection, x, others);
+  step.runner.run(planRearrange(x, one(0)));
+}
+
+/** Makes one stream of all, in `x`: the mean of the first and of projections of the others. */
+function mergeStreams(step: Step, unembed: Weight): void {
+  const { runner, config, batch, rows } = step;
+  const { streams } = config.altup!;
+  const { one, others } = streamsOf(step);
+  const made = shaped(rows.mixed, batch, streams - 1, config.hiddenSize);
+  projectOthers(step, others, unembed, one(0), made);
+  runner.run(planRearrange(one(0), rows.x));
+  for (let n = 0; n < streams - 1; n++)
+    runner.run(planAdd(rows.x, made.slice(1, n, n + 1).view([batch, config.hiddenSize]), rows.x));
+  runner.run(planScale(rows.x, 1 / streams, rows.x));
+}
+
+/** Computes how much a layer takes of each stream, `[t, h]` → `[t, a]`, from −1 to 1. */
+function modalities({ runner, config, norm, linear, rows }: Step, w: LayerWeights, x: Tensor<'f32'>): Tensor<'f32'> {
+  const logits = linear(norm(x, w.altupRouterNorm!, rows.normed), w.altupRouter!, rows.modalities);
+  runner.run(planScale(logits, 1 / config.hiddenSize, logits, { softcap: 1 })); // tanh
+  return logits;
+}
+
+/** Predicts all streams behind a layer as sums of the streams before it. The active one is copied to `x`. */
+function predictStreams(step: Step, w: LayerWeights): void {
+  const { runner, config, batch, rows } = step;
+  const { streams } = config.altup!;
+  const [before, predicted] = [streamsOf(step), streamsOf(step, 'predicted')];
+  const coefs = step
+    .linear(modalities(step, w, before.active), w.altupPredict!, rows.coefs)
+    .view([batch, streams, streams]); // to, from
+  const mixed = rows.mixed.view(before.all.shape);
+  for (let n = 0; n < streams; n++) {
+    const factors = coefs.slice(2, n, n + 1).view([batch, streams]);
+    runner.run(planScale(repeated(before.one(n), 1, streams), factors, mixed));
+    runner.run(planAdd(n === 0 ? before.all : predicted.all, mixed, predicted.all));
+  }
+  runner.run(planRearrange(predicted.active, rows.x));
+}
+
+/**
+ * Corrects the predicted streams by what the layer made of the active one, `x`; then `x` is the active one, multiplied by
+ * a vector if the model has it.
+ */
+function correctStreams(step: Step, w: LayerWeights): void {
+  const { runner, config, activations, batch, rows } = step;
+  const { x, branch, normed } = rows;
+  const { streams, scaled } = config.altup!;
+  const [predicted, after] = [streamsOf(step, 'predicted'), streamsOf(step)];
+  const factors = rows.coefs.slice(1, 0, streams); // [t, a]
+  const bias = onesOf(streams);
+  runner.run(planLinear(modalities(step, w, x), w.altupCorrect!.weight, factors, { bias, activations }));
+  runner.run(planScale(predicted.active, -1, branch));
+  runner.run(planAdd(x, branch, branch));
+  const mixed = rows.mixed.view(after.all.shape);
+  runner.run(planScale(repeated(branch, 1, streams), factors, mixed));
+  runner.run(planAdd(predicted.all, mixed, after.all));
+  runner.run(planRearrange(after.active, x));
+  if (!scaled) return;
+  const size = magnitudes(step, x, normed, rows.magnitude.view([batch]));
+  runner.run(planRmsNorm(x, w.altupScale!.weight, x, { eps: TINY }));
+  runner.run(planScale(x, size, x));
+}
+
+/** Normalises a layer's own embeddings, `[t, h]`, and adds them to all streams but the first. */
+function addToOthers(step: Step, w: LayerWeights, added: Tensor<'f32'>, layer: number): void {
+  const { others } = streamsOf(step);
+  step.norm(added, w.perLayerPostNorm!, added);
+  step.seen?.('per_layer', added, layer);
+  step.runner.run(planAdd(others, repeated(added, 1, others.shape[1]!), others));
+}
+
+/** Computes LAuReL's residual, what the layer read and its normed product of low rank: `[t, h]` → `[t, h]`, in `laurel`. */
+function laurel({ runner, linear, norm, rows }: Step, w: LayerWeights, input: Tensor<'f32'>): void {
+  linear(linear(input, w.laurelLeft!, rows.laurelInner), w.laurelRight!, rows.laurel);
+  norm(rows.laurel, w.laurelNorm!, rows.laurel);
+  runner.run(planAdd(rows.laurel, input, rows.laurel));
+}
+
+/** Cuts gates, `[t, f]`, at their mean and so many standard deviations: what is above it is left. `unit` is overwritten. */
+function cutGates(step: Step, gate: Tensor<'f32'>, unit: Tensor<'f32'>, share: number): void {
+  const { runner, batch, rows } = step;
+  const width = gate.shape[1]!;
+  const number = rows.magnitude.view([batch]);
+  const ones = onesOf(width);
+  const add = (factor: number): void => {
+    runner.run(planScale(number, factor, number));
+    runner.run(planAdd(gate, repeated(number, 1, width), gate));
+  };
+  runner.run(planLinear(gate, ones.view([1, width]), rows.magnitude));
+  add(-1 / width);
+  magnitudes(step, gate, unit, number);
+  add(-normalQuantile(share));
+  runner.run(planSwiglu(gate, repeated(ones, 0, batch), gate, { activation: 'relu' }));
 }
 
 /** The state that the parts of a layer share in one batch. */
@@ -571,6 +759,8 @@ function dense(
   const { gate: ofGate, down: ofDown } = config.branchScales ?? { gate: 1, down: 1 };
   const gated = gate && step.linear(input, gate, rows.gate.slice(1, 0, width)); // [t, width]
   if (gated) see('gate', step.scaled(gated, ofGate, gated));
+  const sparse = (layer !== undefined && config.altup?.sparsity[layer]) || 0;
+  if (gated && sparse > 0) cutGates(step, gated, rows.up.slice(1, 0, width), sparse);
   const raised = see('up', step.linear(input, up, rows.up.slice(1, 0, width)));
   step.linear(see('act', step.activate(gated, raised, layer)), down, out);
   return step.scaled(out, ofDown, out);

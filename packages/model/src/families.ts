@@ -88,6 +88,8 @@ export interface Family {
   readonly valueNorm?: true;
   /** Layers end with a factor, and before it with embeddings of their own if the model has a width for them. */
   readonly layerEnd?: true;
+  /** The residual stream is several streams, of which a layer reads one (AltUp), and LAuReL is beside attention. */
+  readonly altup?: true;
   /** The field of config.json for the width of dense blocks. Default: intermediate_size. */
   readonly width?: string;
   /** The name of scales and caps in `MULTIPLIERS` of config.ts. */
@@ -95,6 +97,7 @@ export interface Family {
     | 'gemma'
     | 'gemma2'
     | 'gemma3'
+    | 'gemma3n'
     | 'gemma4'
     | 'llama4'
     | 'granite'
@@ -241,6 +244,17 @@ const GEMMA4: Family = {
   multipliers: 'gemma4',
   maxContext: 131072,
   reads: ['final_logit_softcapping'],
+};
+const GEMMA3N: Family = {
+  ...GEMMA4,
+  vocabSize: 262400,
+  numHeads: 8,
+  numKvHeads: 2,
+  gguf: 'gemma3n',
+  layerEnd: undefined,
+  altup: true,
+  multipliers: 'gemma3n',
+  maxContext: 32768,
 };
 const GEMMA3: Family = {
   ...GEMMA2,
@@ -635,6 +649,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     },
     ggufNames: { attentionPostNorm: 'attn_output_norm.weight', mlpPostNorm: 'layer_output_norm.weight' },
   },
+  gemma3n: GEMMA3N,
   gemma4: {
     ...GEMMA4,
     withoutExperts: GEMMA4,
@@ -1040,7 +1055,6 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['its recurrence in place of attention', 'rwkv6 rwkv6qwen2 rwkv7 arwkv7'],
   ['its layers of lightning attention', 'minimax01 minimax'],
   ['its sparse attention, for which an indexer chooses tokens', 'deepseek4 deepseekv4 dots3note hyv4 minimaxm3'],
-  ['its alternating updates and per-layer embeddings', 'gemma3n'],
   ['its positions, which are learned or ALiBi, not RoPE', 'bloom gpt2 gptbigcode gptneo jais mpt opt refact starcoder'],
   [
     'its positions or its steps: it is another encoder',

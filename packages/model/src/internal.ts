@@ -5,7 +5,7 @@
  * @module @ropewalk/model/internal
  */
 
-export { xieluFactors } from './config.js';
+export { normalQuantile, xieluFactors } from './config.js';
 export type { Observer } from './decoder.js';
 export { WIDENED, widenBlocks } from './dequantize.js';
 export { describeModel, folderOf, type ModelDescription } from './description.js';

@@ -42,6 +42,7 @@ export function activationsOf(config: DecoderConfig) {
   const space = spaceSizes(config);
   const cached = latent ? latent.rank + latent.rope : 0;
   const perLayer = config.perLayerWidth * config.numLayers;
+  const streams = config.altup?.streams ?? 0;
   const widths = {
     x: hiddenSize,
     normed: hiddenSize,
@@ -64,6 +65,14 @@ export function activationsOf(config: DecoderConfig) {
     perLayer,
     perLayerProjected: perLayer,
     perLayerGate: config.perLayerWidth,
+    streams: streams * hiddenSize,
+    predicted: streams * hiddenSize,
+    mixed: streams * hiddenSize,
+    modalities: streams,
+    coefs: streams * streams,
+    laurel: config.altup ? hiddenSize : 0,
+    laurelInner: config.altup?.laurelRank ?? 0,
+    magnitude: config.altup ? 1 : 0,
     sharedLogit: gatedShare,
     sharedIndex: gatedShare,
     sharedLogitWeight: gatedShare,

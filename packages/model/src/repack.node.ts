@@ -156,7 +156,7 @@ function refuseUnloaded(
     const rule = biases?.[group];
     // Where all models of a family have them, llama.cpp loads them.
     const isChoice = rule !== undefined && rule !== 'always' && !rule[1];
-    const isLoaded = group === 'qkv' ? gguf !== 'gemma4' : GGUF_BIASES[group].includes(gguf);
+    const isLoaded = group === 'qkv' ? !/^gemma(4|3n)$/.test(gguf) : GGUF_BIASES[group].includes(gguf);
     if (has[group] && isChoice && !isLoaded)
       fail('UNSUPPORTED', where, `it has biases of ${name}, and llama.cpp loads none for ${gguf}.`);
   }

@@ -58,9 +58,10 @@ const REBUILT = /\.(kvB|expertGateUp|expertDownTransposed)\.weight$/;
  */
 export function typeFor(type: WrittenType | undefined) {
   return ({ place, shape }: { readonly place: string; readonly shape: readonly number[] }): Held | undefined => {
+    const small = /altup|laurel/.test(place); // llama-quantize leaves them as they are
     if (shape.length < 2 || !/(?<!norm|router|\.conv)\.weight$/i.test(place)) return 'f32';
     if (type !== 'q8_0' && type !== 'q4_0') return type;
-    if (REBUILT.test(place) || shape.at(-1)! % 32 !== 0) return 'f16';
+    if (REBUILT.test(place) || small || shape.at(-1)! % 32 !== 0) return 'f16';
     return /^(embedding|head)\./.test(place) ? 'q8_0' : type;
   };
 }

@@ -89,6 +89,10 @@ export interface DecoderConfig {
   readonly layerSizes: readonly LayerSizes[] | undefined;
   /** The width of the embeddings that each layer has of its own, in front of its end; 0 for none. */
   readonly perLayerWidth: number;
+  /** The rows of their table. Tokens beyond it have the embeddings of token 0. */
+  readonly perLayerVocab: number;
+  /** Gemma 3n's several residual streams and what comes with them; undefined for one stream. */
+  readonly altup: AltupConfig | undefined;
   /** The layers behind the last, which predict further tokens: a GGUF has their tensors, and nothing here reads them. */
   readonly furtherLayers: number;
   readonly bosToken?: number;
@@ -119,6 +123,19 @@ export interface XieluConfig {
   readonly beta: number;
   /** The largest exponent, just below 0; it is kept for files, and 0 here. */
   readonly eps: number;
+}
+
+/** The residual streams of Gemma 3n. */
+export interface AltupConfig {
+  readonly streams: number;
+  /** The stream that layers read. They predict and correct the others. */
+  readonly active: number;
+  /** Whether a vector multiplies it before it is a gate of the layer's own embeddings. */
+  readonly scaled: boolean;
+  /** The rank of what is added beside attention (LAuReL). */
+  readonly laurelRank: number;
+  /** The share of gates that each layer sets to 0 as if they had a normal distribution; 0 for none. */
+  readonly sparsity: readonly number[];
 }
 
 /** The sizes of multi-head latent attention. */

@@ -49,6 +49,8 @@ export interface Weights {
   readonly norm: Norm | undefined;
   /** The embeddings of all layers `[vocab, layers · width]`, what the stream is multiplied by for them, and its norm. */
   readonly perLayer: { readonly embedding: Weight; readonly projection: Weight; readonly norm: Norm } | undefined;
+  /** The matrices of the other streams at the start and the end, `[streams − 1, h, h]`. */
+  readonly altup: { readonly projection: Weight; readonly unembed: Weight } | undefined;
   /** `[vocab, h]`; the embedding itself where the head is tied. */
   readonly head: Weight;
 }
@@ -146,6 +148,10 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
           norm: { weight: loaded.get('perLayerNorm.weight') as Vector, bias: undefined },
         }
       : undefined,
+    altup: config.altup && {
+      projection: loaded.get('altupProjection.weight')!,
+      unembed: loaded.get('altupUnembed.weight')!,
+    },
     head: config.tiedHead ? embedding : loaded.get('head.weight')!,
   };
 }

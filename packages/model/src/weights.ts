@@ -84,7 +84,7 @@ export interface PackedSpan {
  * size of one, its q, k and v, and all heads, sn, inner, sg, perGroup, xbc, ssm a state space's heads, all its heads, its
  * groups, what one has of all heads, its x, B and C, and what its first matrix gives, f intermediate, e experts, x an expert's intermediate, xh the width of its input, s the shared expert's, c
  * latent of k and v, cq latent of q, p dimensions of a head that do not rotate, pl embeddings of one layer's own, allPl
- * those of all layers.
+ * those of all layers, a streams, others those but one, aa a by a, r the rank of LAuReL.
  */
 type Length = keyof ReturnType<typeof lengthsOf>;
 
@@ -190,6 +190,14 @@ const LAYER = {
   perLayerOut: row('per_layer_projection.weight', 'proj.weight', ['h', 'pl']),
   perLayerPostNorm: row('post_per_layer_input_norm.weight', 'post_norm.weight', ['h']),
   layerScale: row('layer_scalar', 'layer_output_scale.weight', ['one']),
+  altupRouterNorm: row('altup.router_norm.weight', 'altup_router_norm.weight', ['h']),
+  altupRouter: row('altup.modality_router.weight', 'altup_router.weight', ['a', 'h']),
+  altupPredict: row('altup.prediction_coefs.weight', 'altup_predict_coef.weight', ['aa', 'a']),
+  altupCorrect: row('altup.correction_coefs.weight', 'altup_correct_coef.weight', ['a', 'a']),
+  altupScale: row('altup.correct_output_scale', 'altup_correct_scale.weight', ['h']),
+  laurelLeft: row('laurel.linear_left.weight', 'laurel_l.weight', ['r', 'h']),
+  laurelRight: row('laurel.linear_right.weight', 'laurel_r.weight', ['h', 'r']),
+  laurelNorm: row('laurel.post_laurel_norm.weight', 'laurel_post_norm.weight', ['h']),
 } satisfies Readonly<Record<string, Row>>;
 /** A tensor of a layer, without its bias. */
 export type Part = keyof typeof LAYER;
@@ -204,9 +212,13 @@ const TOKEN_TYPES = row('', 'token_types.weight', ['types', 'h']);
 const EMBEDDING_NORM = row('', 'token_embd_norm.weight', ['h'], 'norm');
 const NORM = row('norm.weight', 'output_norm.weight', ['h'], 'norm');
 const PER_LAYER = {
-  perLayerEmbedding: row('embed_tokens_per_layer.weight', 'per_layer_token_embd.weight', ['vocab', 'allPl']),
+  perLayerEmbedding: row('embed_tokens_per_layer.weight', 'per_layer_token_embd.weight', ['plVocab', 'allPl']),
   perLayerProjection: row('per_layer_model_projection.weight', 'per_layer_model_proj.weight', ['allPl', 'h']),
   perLayerNorm: row('per_layer_projection_norm.weight', 'per_layer_proj_norm.weight', ['pl']),
+};
+const ALTUP = {
+  altupProjection: row('altup_projections.*.weight', 'altup_proj.weight', ['others', 'h', 'h']),
+  altupUnembed: row('altup_unembed_projections.*.weight', 'altup_unembd_proj.weight', ['others', 'h', 'h']),
 };
 const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
 /** The name of GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
@@ -216,6 +228,7 @@ const GGUF_EXPERTS = 'ffn_gate_up_exps.weight';
 
 function lengthsOf(config: DecoderConfig) {
   const { hiddenSize: h, numHeads: n, numKvHeads: m, headDim: d, valueDim: dv, latent, experts, recurrent } = config;
+  const a = config.altup?.streams ?? 1;
   const delta = recurrent?.kind === 'delta' ? recurrent : undefined;
   const [dn, ddv] = [delta?.heads ?? 0, delta?.valueDim ?? 0];
   const space = spaceSizes(config);
@@ -253,7 +266,12 @@ function lengthsOf(config: DecoderConfig) {
     cAndRope: c + (latent?.rope ?? 0),
     keysAndValues: n * (p + dv),
     pl: config.perLayerWidth,
+    plVocab: config.perLayerVocab,
     allPl: config.perLayerWidth * config.numLayers,
+    a,
+    others: a - 1,
+    aa: a * a,
+    r: config.altup?.laurelRank ?? 0,
   };
 }
 
@@ -296,6 +314,11 @@ export function deltaWidth({ recurrent }: Pick<DecoderConfig, 'recurrent'>): num
   return 2 * recurrent.keyHeads * recurrent.keyDim + recurrent.heads * recurrent.valueDim;
 }
 
+const ALTUP_PARTS: readonly Part[] = [
+  ...(['altupRouterNorm', 'altupRouter', 'altupPredict', 'altupCorrect', 'altupScale'] as const),
+  ...(['laurelLeft', 'laurelRight', 'laurelNorm'] as const),
+];
+
 /** Lists the parts of a layer in the order of the forward pass. `stored` says whether the file has a part. */
 function partsOf(
   config: DecoderConfig,
@@ -306,7 +329,7 @@ function partsOf(
   const { family, parallel, experts } = config;
   const before = family.blockNorms === undefined || family.blockNorms === 'both';
   const after = family.blockNorms !== undefined;
-  const parts: Part[] = [];
+  const parts: Part[] = config.altup ? [...ALTUP_PARTS] : [];
   const { recurrent = false, feedForward = true } = kind;
   if (before && (recurrent || attends(kind)) && !(family.firstWithoutNorm && layer === 0)) parts.push('attentionNorm');
   if (recurrent) parts.push(...recurrentParts(config));
@@ -523,7 +546,30 @@ export function layoutOf(config: DecoderConfig, names: readonly string[]): Tenso
       from += count;
     }
   }
+  if (config.source === 'gguf' && config.altup) fillForLlamaCpp(config, tensors);
   return Array.from(tensors, ([name, { shape, parts }]) => ({ name, shape, parts: parts.sort((a, b) => a.at - b.at) }));
+}
+
+/**
+ * Adds what llama.cpp wants of Gemma 3n: rows of all tokens in the table of per-layer embeddings, and k and v in layers
+ * that read those of another, which it does not use.
+ *
+ * @see ggml-org/llama.cpp@3688fa86 src/models/gemma3n.cpp load_arch_tensors
+ */
+function fillForLlamaCpp(config: DecoderConfig, tensors: Map<string, Omit<TensorLayout, 'name'>>): void {
+  const { vocabSize, perLayerVocab, perLayerWidth, numLayers, layerSizes = [] } = config;
+  const [name, width] = [PER_LAYER.perLayerEmbedding.gguf, perLayerWidth * numLayers];
+  const of = { place: 'perLayerEmbedding.weight', from: 0, lessOne: false };
+  const more = Array.from({ length: Math.max(0, vocabSize - perLayerVocab) }, (_, n) => {
+    return { ...of, at: (perLayerVocab + n) * width, count: width };
+  });
+  const own = { ...of, at: 0, count: Math.min(vocabSize, perLayerVocab) * width };
+  tensors.set(name, { shape: [vocabSize, width], parts: [own, ...more] });
+  for (const [layer, { sharesWith }] of layerSizes.entries())
+    for (const part of ['k', 'v', 'kNorm'] as const) {
+      const from = `blk.${sharesWith}.${LAYER[part].gguf}`;
+      if (sharesWith !== undefined) tensors.set(from.replace(String(sharesWith), String(layer)), tensors.get(from)!);
+    }
 }
 
 /** Lists every weight of the model, in the order of the forward pass. */
@@ -581,8 +627,13 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   add('embedding', EMBEDDING, prefix + embedding);
   if (config.tokenTypes > 0) add('tokenTypes', TOKEN_TYPES, prefix + nameOf('tokenTypes', TOKEN_TYPES));
   if (family.embeddingNorm) add('embeddingNorm', EMBEDDING_NORM, prefix + nameOf('embeddingNorm', EMBEDDING_NORM));
-  if (config.perLayerWidth > 0)
-    for (const [place, one] of Object.entries(PER_LAYER)) add(place, one, prefix + nameOf(place, one));
+  // transformers 4.57 changes a name when it saves it.
+  for (const rows of [...(config.perLayerWidth > 0 ? [PER_LAYER] : []), ...(config.altup ? [ALTUP] : [])])
+    for (const [place, one] of Object.entries(rows)) {
+      const name = prefix + nameOf(place, one);
+      const mangled = name.replace(/(per_layer_model)_/, '$1.language_model_');
+      add(place, one, stored.has(mangled) ? mangled : name);
+    }
   const layers = config.layers(config.maxContext);
   for (let layer = 0; layer < config.numLayers; layer++) {
     lengths = lengthsOf({ ...config, ...layerSizes(config, layer) });

@@ -162,6 +162,8 @@ describe('config.json', () => {
       recurrent: undefined,
       layerSizes: undefined,
       perLayerWidth: 0,
+      perLayerVocab: 128256,
+      altup: undefined,
       branchScales: undefined,
       chunk: undefined,
       bosToken: 128000,
@@ -604,9 +606,9 @@ describe('GGUF', () => {
     [metadata: Record<string, string | number | readonly number[]>, code: string, message: RegExp]
   > = {
     'another architecture': [
-      keys('gemma3n'),
+      keys('kimi-linear'),
       'UNSUPPORTED',
-      /^m\.gguf: general\.architecture: "gemma3n" is not computed here: its alternating updates.*\. Known are llama, /,
+      /^m\.gguf: general\.architecture: "kimi-linear" is not computed here: its layers of linear.*\. Known are llama, /,
     ],
     'experts that the architecture does not have': [
       keys('qwen3', { expert_count: 8 }),
@@ -718,10 +720,10 @@ describe('architectures that are not families', () => {
       names.filter((name) => !known.has(name)),
       [],
     );
-    const outer = { model_type: 'gemma3n', text_config: { model_type: 'gemma3n_text' } };
+    const outer = { model_type: 'kimi_k3', text_config: { model_type: 'kimi_k3_text' } };
     assert.match(
-      missingOf(() => configFromJson(outer), 'gemma3n_text'),
-      /per-layer embeddings/,
+      missingOf(() => configFromJson(outer), 'kimi_k3_text'),
+      /linear attention/,
     );
   });
 });

@@ -69,6 +69,8 @@ function near(got: Float32Array, want: Float32Array, what: string, within = NEAR
 /** llama.cpp takes the GELU of these from a table in f16. */
 const GELU_TABLE = /^gemma/;
 const GELU_NEAR = 1e-2;
+/** It also divides the squares of Gemma 3n's gates by one less than their number: with both done in torch, 6e-3 is left. */
+const GEMMA3N_NEAR = 6e-2;
 /** The number that to-gguf writes. A converter that refuses all of them would pass the rest of the test. */
 const LEAST_WRITTEN = 58;
 /** And to-safetensors of them, without those that lose windows or images, gpt-oss and Apertus. */
@@ -109,7 +111,8 @@ for (const version of ['v5', 'v4'] as const) {
           written++;
           runPython('llama.py', ['logits', made, at('tokens.npy'), at('llama.npy')]);
           if (repacked.notes.some((note) => /has no windows/.test(note))) continue;
-          near(floats(at('llama.npy')), floats(at('plain.npy')), name, GELU_TABLE.test(name) ? GELU_NEAR : NEAR);
+          const within = name === 'gemma3n-gguf' ? GEMMA3N_NEAR : GELU_TABLE.test(name) ? GELU_NEAR : NEAR;
+          near(floats(at('llama.npy')), floats(at('plain.npy')), name, within);
           const back = at('back');
           const folderOf = await writeSafetensorsFolder(made, back, { vocabulary: false }).catch((error) => {
             assert.equal(error.code, 'UNSUPPORTED', `${name}: ${error.message}`);
