@@ -204,6 +204,15 @@ function sweeps(dtypes: readonly FloatDtype[]): Sweep[] {
         });
       }
     }
+    of(`route ${dtype} sparsemixer`, 4, dtype, () => {
+      const outs = [room('i32', [3, 2]), room(dtype, [3, 2])] as const;
+      const logits = Array.from({ length: 36 }, (_, n) => ((n * 7) % 12) / 4 - 2);
+      // Some logits are near the best, and none is at the edge.
+      return {
+        plan: planRoute(f64Tensor(logits, [3, 12], dtype), ...outs, { gate: 'sparsemixer', jitter: 0.3 }),
+        outs,
+      };
+    });
     for (const format of ['q8_0', 'q4_0'] as const) {
       of(`expert_linear ${dtype} ${format}`, 4000, dtype, () => {
         const out = room(dtype, [3, 2, 3]);

@@ -51,7 +51,7 @@ export type ExportOptions = Texts<'layer' | 'rope' | 'spec' | 'op' | 'shape' | '
 /** The default of --count. */
 const DEFAULT_COUNT = { batch: 1, seq: 512 };
 
-const GATES = ['softmax', 'sigmoid', 'softmax-of-chosen'] as const;
+const GATES = ['softmax', 'sigmoid', 'softmax-of-chosen', 'sparsemixer'] as const;
 
 /** The most dimensions. ONNX names no limit, but no kernel takes more. */
 const MAX_RANK = 64;

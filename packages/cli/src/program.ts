@@ -350,7 +350,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option('--window <n>', 'self_attention: how many keys a query sees')
     .option('--softcap <number>', 'self_attention, scale: caps the scores, or the product')
     .option('--sinks', 'self_attention: with a sink for each head')
-    .option('--gate <name>', 'route: softmax (default), sigmoid or softmax-of-chosen')
+    .option('--gate <name>', 'route: softmax (default), sigmoid, softmax-of-chosen or sparsemixer')
     .option('--groups <list>', 'route: experts in groups: COUNT,USED,BEST')
     .option('--normalize', 'route: the weights are divided by their sum')
     .option('--weighted', "expert_linear: a token's products are weighted and added up")

@@ -289,7 +289,7 @@ describe('ropewalk export', () => {
       [
         undefined,
         { op: 'route', shape: '2,8,2', gate: 'top' },
-        /--gate: expected softmax, sigmoid or softmax-of-chosen/,
+        /--gate: expected softmax, sigmoid, softmax-of-chosen or sparsemixer/,
       ],
       [undefined, { op: 'route', shape: '2,8,2', groups: '4,2' }, /--groups: expected COUNT,USED,BEST/],
       [

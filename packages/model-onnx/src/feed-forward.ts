@@ -71,8 +71,8 @@ export function mixture(
   const logits = ops.linear(routerInput, s.matrix(at('router'))!);
   const bias = s.at(at('choiceBias.weight'));
   const flat = (x: string, width: number): string => b.add('Reshape', [x, s.integers(-1, width)]);
-  const { groups, normalize = false, scale = 1, gate } = rule;
-  const ranking = { gate, groups, normalize, scale };
+  const { groups, normalize = false, scale = 1, gate, jitter = 0 } = rule;
+  const ranking = { gate, jitter, groups, normalize, scale };
   let chosen = route(s, flat(logits, experts), bias && s.numbers([bias]), ranking, { experts, used });
   const factors = s.at(at('expertScale.weight'));
   if (factors) {

@@ -249,7 +249,7 @@ export function route(
   g: GraphContext,
   logits: string,
   bias: string | undefined,
-  { gate, groups, normalize, scale }: Pick<RoutePlan, 'gate' | 'groups' | 'normalize' | 'scale'>,
+  { gate, jitter, groups, normalize, scale }: Pick<RoutePlan, 'gate' | 'jitter' | 'groups' | 'normalize' | 'scale'>,
   { experts, used }: { readonly experts: number; readonly used: number },
 ): Chosen {
   const { b, compute } = g;
@@ -264,12 +264,28 @@ export function route(
   const indices = topK(b, ranks, used)[1];
   const found = b.add('GatherElements', [scores, indices], { axis: -1 });
   let weights = gate === 'softmax-of-chosen' ? softmax(found) : found;
+  if (gate === 'sparsemixer') weights = sparsemixer(g, logits, found, jitter);
   if (normalize) {
     const sum = b.add('ReduceSum', [weights, b.integers('last', [-1])], { keepdims: 1 });
     weights = b.add('Div', [weights, b.add('Max', [sum, number('least_sum', LEAST_SUM)])]);
   }
   if (scale !== 1) weights = b.add('Mul', [weights, number('scale', scale)]);
   return { indices, weights };
+}
+
+/** Appends the weights of sparsemixer: the softmax of each chosen logit `[tokens, 2]` over those near it. */
+function sparsemixer({ b, compute }: GraphContext, logits: string, chosen: string, jitter: number): string {
+  const number = (name: string, x: number): string => b.scalar(name, compute, x);
+  const all = b.add('Unsqueeze', [logits, b.integers('each', [1])]); // [tokens, 1, experts]
+  const most = b.add('Unsqueeze', [chosen, b.integers('one', [2])]); // [tokens, 2, 1]
+  const below = b.add('Sub', [most, all]); // [tokens, 2, experts]
+  const reach = b.add('Mul', [b.add('Max', [b.add('Abs', [all]), most]), number('twice_jitter', 2 * jitter)]);
+  const powers = b.add('Exp', [b.add('Neg', [b.add('Max', [below, number('zero', 0)])])]);
+  const near = b.add('Where', [b.add('LessOrEqual', [below, reach]), powers, number('far', 0)]);
+  const sums = b.add('ReduceSum', [near, b.integers('last', [-1])], { keepdims: 0 });
+  // The first expert takes no part in the second's softmax. There it is above the second, so it has added 1.
+  const first = b.constant('first', tensorFrom(compute === 'f64' ? Float64Array.of(0, 1) : Float32Array.of(0, 1)));
+  return b.add('Div', [number('one_power', 1), b.add('Sub', [sums, first])]);
 }
 
 /** Appends the largest values along the last dimension and their places, i64. Of equal ones the first comes first. */

@@ -359,22 +359,22 @@ function dotErrors(plan: LinearPlan | ExpertLinearPlan, u: number): Float64Array
 
 /**
  * A score is off by a share of itself: (2 s + 2 n + 16) u for a softmax over n logits that are at most s apart, as for
- * attention's probabilities; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and
+ * attention's probabilities; sparsemixer has some of them; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and
  * adds chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
  */
 function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Array {
-  const { logits, gate, bias, groups, normalize, scale, indices, weights } = plan;
+  const { logits, gate, jitter, bias, groups, normalize, scale, indices, weights } = plan;
   const [experts, chosen] = [logits.shape[1]!, indices.shape[1]!];
   const all = floats(logits);
   const runner = referenceRunner();
   const out = runner.allocate('f64', weights.shape);
-  const options = { gate, bias, groups, normalize, scale };
+  const options = { gate, jitter, bias, groups, normalize, scale };
   runner.run(planRoute(logits, runner.allocate('i32', indices.shape), out, options));
   const lost = mayVanish * Math.abs(scale) * (normalize ? 2 ** 14 : 1);
   return floats(out).map((weight, n) => {
     const row = all.subarray(Math.floor(n / chosen) * experts, (Math.floor(n / chosen) + 1) * experts);
     const spread = Math.max(...row) - Math.min(...row);
-    const terms = gate === 'softmax' ? experts : chosen;
+    const terms = gate === 'softmax' || gate === 'sparsemixer' ? experts : chosen;
     const score = gate === 'sigmoid' ? SCORE_UNITS : 2 * spread + 2 * terms + SCORE_UNITS;
     return ((normalize ? 2 * score + chosen + 2 : score) + 1) * u * Math.abs(weight) + lost;
   });

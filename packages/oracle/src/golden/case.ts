@@ -287,7 +287,8 @@ function planOperator(c: GoldenQuestion, { input, optional, output, outputFrom }
       const shape = [logits.shape[0] ?? 0, attributes.integer('chosen', 0)];
       const groups = attributes.has('groups') ? attributes.object('groups') : undefined;
       return planRoute(logits, output('indices', 'logits', shape, 'i32'), output('weights', 'logits', shape), {
-        gate: attributes.oneOf('gate', ['softmax', 'sigmoid', 'softmax-of-chosen']),
+        gate: attributes.oneOf('gate', ['softmax', 'sigmoid', 'softmax-of-chosen', 'sparsemixer']),
+        jitter: attributes.optionalNumber('jitter'),
         bias: optional('bias'),
         groups: groups && {
           count: groups.integer('count'),

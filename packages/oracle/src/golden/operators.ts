@@ -592,6 +592,12 @@ const DEFINITIONS: Readonly<
       attributes: { gate: 'softmax', chosen: 4, groups: { count: 4, used: 2, best: 1 }, normalize: false, scale: 16 },
       inputs: { logits: spaced('f16', [2, 32]) },
     },
+    'route-sparsemixer': {
+      about: "PhiMoE: two of 16 experts, each by a softmax over those near it; the first is none of the second's.",
+      separates: ['softmax over near experts | over all | over the chosen', 'without the first | with it'],
+      attributes: { gate: 'sparsemixer', jitter: 0.2, chosen: 2 },
+      inputs: { logits: spaced('f32', [6, 16]) },
+    },
     'route-ties': {
       about: 'Equal logits: the lower expert is chosen, and comes first.',
       separates: ['the lower | the higher of equal experts'],

@@ -28,9 +28,13 @@ export interface RouteGroups {
 export interface RouteOptions {
   /**
    * Logits become scores: `softmax` over all experts, `sigmoid` of each, or `softmax-of-chosen`: the logits
-   * themselves, and the weights are the softmax over the chosen ones (gpt-oss).
+   * themselves, and the weights are the softmax over the chosen ones (gpt-oss). `sparsemixer` chooses two by their
+   * logits (PhiMoE). The weight of each is its softmax over the experts near it, and the first takes no part in the
+   * second's. An expert with logit s is near the one with m if (m − s) / max(|s|, m) is at most 2 · jitter.
    */
-  readonly gate: 'softmax' | 'sigmoid' | 'softmax-of-chosen';
+  readonly gate: 'softmax' | 'sigmoid' | 'softmax-of-chosen' | 'sparsemixer';
+  /** How far experts are near each other, for `sparsemixer`. At least 0; default: 0.01. */
+  readonly jitter?: number;
   /** `[experts]`; is added to the scores when experts are chosen, but not to their weights. Default: none. */
   readonly bias?: Tensor;
   readonly groups?: RouteGroups;
@@ -40,7 +44,14 @@ export interface RouteOptions {
   readonly scale?: number;
 }
 
-const NAMES: OptionNames<RouteOptions> = { gate: true, bias: true, groups: true, normalize: true, scale: true };
+const NAMES: OptionNames<RouteOptions> = {
+  gate: true,
+  jitter: true,
+  bias: true,
+  groups: true,
+  normalize: true,
+  scale: true,
+};
 const GROUP_NAMES: OptionNames<RouteGroups> = { count: true, used: true, best: true };
 
 /** A checked choice of experts. Frozen. */
@@ -49,6 +60,7 @@ export interface RoutePlan {
   /** `[tokens, experts]` */
   readonly logits: Tensor<FloatDtype>;
   readonly gate: RouteOptions['gate'];
+  readonly jitter: number;
   /** `[experts]` */
   readonly bias: Tensor<FloatDtype> | undefined;
   readonly groups: RouteGroups | undefined;
@@ -69,12 +81,20 @@ export const LEAST_SUM = 2 ** -14;
  * @param logits - `[tokens, experts]`, any strides, any float dtype; only read
  * @param indices - `[tokens, chosen]`, i32, with chosen <= experts; written
  * @param weights - `[tokens, chosen]`, the dtype of logits; written
- * @param options - gate, bias, groups, normalise, scale
+ * @param options - gate, jitter, bias, groups, normalise, scale
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE, UNSUPPORTED or ALIAS
- * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn; arXiv:2412.19437, section 2.1.2
+ * @see ggml-org/llama.cpp@de3ff815 src/llama-graph.cpp build_moe_ffn; arXiv:2412.19437, section 2.1.2;
+ *   huggingface/transformers@v5.18.0 src/transformers/models/phimoe/modeling_phimoe.py sparsemixer
  */
 export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, options: RouteOptions): RoutePlan {
-  const { gate, bias, groups, normalize = false, scale = 1 } = readOptions(options, 'route: options', NAMES);
+  const {
+    gate,
+    jitter = 0.01,
+    bias,
+    groups,
+    normalize = false,
+    scale = 1,
+  } = readOptions(options, 'route: options', NAMES);
   checkTensor(logits, 'route: logits');
   if (logits.rank !== 2) refuse('SHAPE', 'route: logits', 'two dimensions [tokens, experts]', logits.shape);
   const [tokens, experts] = logits.shape as [number, number];
@@ -86,7 +106,12 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
   checkDtype(indices, 'route: indices', 'i32');
   checkFloat(weights, 'route: weights', logits.dtype);
   if (chosen > experts) refuse('SHAPE', 'route: indices', `at most ${experts} chosen experts`, chosen);
-  readName(gate, ['softmax', 'sigmoid', 'softmax-of-chosen'], 'route: gate');
+  readName(gate, ['softmax', 'sigmoid', 'softmax-of-chosen', 'sparsemixer'], 'route: gate');
+  if (gate === 'sparsemixer') {
+    if (chosen !== 2) refuse('SHAPE', 'route: indices', '2 chosen experts, as sparsemixer has', chosen);
+    if (bias || groups) refuse('UNSUPPORTED', 'route: gate', 'another one with a bias or groups', gate);
+  }
+  if (!(jitter >= 0 && jitter < Infinity)) refuse('RANGE', 'route: jitter', 'a finite number >= 0', jitter);
   if (bias !== undefined) {
     checkDims(bias, 'route: bias', [experts]);
     checkStored(bias, 'route: bias', logits.dtype);
@@ -101,8 +126,8 @@ export function planRoute(logits: Tensor, indices: Tensor, weights: Tensor, opti
     checkApart(indices, 'route: indices', name, input);
     checkApart(weights, 'route: weights', name, input);
   }
-  const plan = { logits, gate, bias, groups: readGroups(groups, experts, chosen), normalize, scale, indices, weights };
-  return checkedPlan<RoutePlan>({ checked: CHECKED, op: 'route', ...plan });
+  const choice = { gate, jitter, bias, groups: readGroups(groups, experts, chosen), normalize, scale };
+  return checkedPlan<RoutePlan>({ checked: CHECKED, op: 'route', logits, ...choice, indices, weights });
 }
 
 function readGroups(given: RouteGroups | undefined, experts: number, chosen: number): RouteGroups | undefined {

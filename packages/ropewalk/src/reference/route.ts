@@ -5,7 +5,8 @@ import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../ops/route.js';
 import { readAll, writeAll } from './elements.js';
 
 /** Chooses each token's experts; the weights are rounded once. */
-export function routeReference({ logits, gate, bias, groups, normalize, scale, indices, weights }: RoutePlan): void {
+export function routeReference(plan: RoutePlan): void {
+  const { logits, gate, jitter, bias, groups, normalize, scale, indices, weights } = plan;
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
   const all = readAll(logits, 'route: logits'); // [tokens, experts]
@@ -21,6 +22,7 @@ export function routeReference({ logits, gate, bias, groups, normalize, scale, i
     const best = byValue(ranked).slice(0, chosen);
     let picked = Float64Array.from(best, (e) => scores[e]!);
     if (gate === 'softmax-of-chosen') picked = softmax(picked);
+    if (gate === 'sparsemixer') picked = sparsemixer(row, best, jitter);
     const total = picked.reduce((sum, weight) => sum + weight, 0);
     const sum = normalize ? Math.max(LEAST_SUM, total) : 1;
     const weighted = picked.map((weight) => (weight / sum) * scale);
@@ -46,6 +48,18 @@ function leaveGroups(scores: Float64Array, { count, used, best }: RouteGroups): 
     return largest.reduce((sum, score) => sum + score, 0);
   });
   for (const g of byValue(sums).slice(used)) groups[g]!.fill(Number.NEGATIVE_INFINITY);
+}
+
+/** The two weights of PhiMoE: the softmax of each choice over the experts that are near it and not chosen before. */
+function sparsemixer(row: Float64Array, [first, second]: number[], jitter: number): Float64Array<ArrayBuffer> {
+  const weight = (choice: number, left: Float64Array): number => {
+    const m = row[choice]!;
+    // 0 / 0, of a zero beside a zero, is no distance.
+    const near = left.map((s) => ((m - s) / Math.max(Math.abs(s), m) > 2 * jitter ? Number.NEGATIVE_INFINITY : s));
+    return softmax(near)[choice]!;
+  };
+  const left = row.with(first!, Number.NEGATIVE_INFINITY);
+  return Float64Array.of(weight(first!, row), weight(second!, left));
 }
 
 function softmax(row: Float64Array): Float64Array<ArrayBuffer> {

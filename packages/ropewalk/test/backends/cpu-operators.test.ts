@@ -1151,6 +1151,15 @@ describe('route', () => {
       agree({ ...routeTrial(logits, chosen, groups ? { ...options, groups } : options, how, bias), owned });
     },
   );
+  holds(
+    'sparsemixer: any sizes and layouts, to the bit',
+    100,
+    [dtypes, fc.tuple(size(0, 4), size(2, 40)), fc.constantFrom(0, 0.01, 0.3), fc.boolean(), placements, seeds],
+    (dtype, shape, jitter, normalize, how, seed) => {
+      const logits = laid(dtype, shape, how[0]!, seed);
+      agree({ ...routeTrial(logits, 2, { gate: 'sparsemixer', jitter, normalize }, how), owned: 0 });
+    },
+  );
   test('no tokens are no work, whatever the number of experts', () => {
     const { indices } = one.route(zeros('f32', [0, 2 ** 40]), { chosen: 2, gate: 'softmax' });
     assert.deepEqual(indices.shape, [0, 2]);

@@ -588,6 +588,8 @@ describe('route', { skip: noGpu }, () => {
     ['f32', [5, 5], { gate: 'sigmoid', groups: { count: 5, used: 5, best: 2 } }, false],
     ['f32', [128, 4], { gate: 'softmax-of-chosen' }, true],
     ['f16', [3, 1], { gate: 'softmax-of-chosen', normalize: true }, false],
+    // A reach that ends between two logits, which are 12 / 40 apart: no rounding changes who is near.
+    ['f32', [40, 2], { gate: 'sparsemixer', jitter: 0.07 }, false],
   ] as const) {
     test(`${dtype} ${experts} ${JSON.stringify(options)}${withBias ? ', a bias' : ''}`, async () => {
       measure(`route ${options.gate}`);

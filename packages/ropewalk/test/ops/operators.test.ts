@@ -764,6 +764,24 @@ describe('route', () => {
     assert.deepEqual(run([5, 7, 5, 7], 3, { gate: 'softmax' }).indices, [1, 3, 0]);
     assert.deepEqual(run([0, 1, 2, 3, 2, 1], 1, { gate: 'softmax' }, 2).indices, [2, 0]);
   });
+  test("sparsemixer: transformers' own numbers, in float64", () => {
+    const mixed = (logits: readonly number[], jitter?: number) => {
+      const { indices, weights } = run(logits, 2, { gate: 'sparsemixer', jitter });
+      return [indices, weights] as const;
+    };
+    const cases = [
+      [[2, 2.03, -1, 2.01, 1.99, 1.96], undefined, [1, 3], [0.2556607347847261, 0.3366721665289847]],
+      [[-1, -1.01, -1.03, -3, -1.005, -1.015], undefined, [0, 4], [0.25187811324880566, 0.33500138193580153]],
+      [[0, 0, 0, -1], 0.01, [0, 1], [1 / 3, 1 / 2]],
+      [[2, 2.03, 2.01, 1], 0, [1, 2], [1, 1]],
+      [[0.5, 1, 2, 3], 0.3, [3, 2], [0.7310585786300049, 0.7310585786300049]],
+    ] as const;
+    for (const [logits, jitter, indices, weights] of cases) {
+      const [found, got] = mixed(logits, jitter);
+      assert.deepEqual(found, indices);
+      near(got, weights);
+    }
+  });
   test('normalised and scaled weights; a small sum counts as 2^-14', () => {
     near(run(LOGITS, 2, { gate: 'softmax', normalize: true, scale: 2.5 }).weights, [
       (2.5 * Math.E) / (Math.E + 1),
@@ -806,10 +824,21 @@ describe('route', () => {
         'DTYPE',
         /weights: expected dtype f32, got "f16"/,
       ],
-      [at({ gate: 'top' }), 'UNSUPPORTED', /gate: expected softmax, sigmoid or softmax-of-chosen, got "top"/],
+      [
+        at({ gate: 'top' }),
+        'UNSUPPORTED',
+        /gate: expected softmax, sigmoid, softmax-of-chosen or sparsemixer, got "top"/,
+      ],
       [at({ bias: t(5) }), 'SHAPE', /bias: expected shape \[6\], got \[5\]/],
       [at({ bias: i(6) }), 'DTYPE', /bias: expected/],
       [at({ normalize: 1 }), 'RANGE', /normalize: expected true or false, got 1/],
+      [at({ jitter: -1 }), 'RANGE', /jitter: expected a finite number >= 0, got -1/],
+      [at({ gate: 'sparsemixer', bias: t(6) }), 'UNSUPPORTED', /gate: expected another one with a bias or groups/],
+      [
+        () => planRoute(t(2, 6), i(2, 3), t(2, 3), { gate: 'sparsemixer' }),
+        'SHAPE',
+        /indices: expected 2 chosen experts, as sparsemixer has, got 3/,
+      ],
       [at({ scale: Number.NaN }), 'RANGE', /scale: expected a finite number, got NaN/],
       [groups(4, 1), 'RANGE', /groups.count: expected a divisor of the 6 experts, got 4/],
       [groups(3, 4), 'RANGE', /groups.used: expected an integer in \[1, 3\], got 4/],

@@ -7,7 +7,8 @@ import { hostOf } from '../../../core/tensor.js';
 import { LEAST_SUM, type RouteGroups, type RoutePlan } from '../../../ops/route.js';
 
 /** Runs a choice of experts. */
-export function runRoute({ logits, gate, bias, groups, normalize, scale, indices, weights }: RoutePlan): void {
+export function runRoute(plan: RoutePlan): void {
+  const { logits, gate, jitter, bias, groups, normalize, scale, indices, weights } = plan;
   if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
   const chosen = indices.shape[1]!;
@@ -31,6 +32,7 @@ export function runRoute({ logits, gate, bias, groups, normalize, scale, indices
     takeBest(best, ranks);
     const picked = Float64Array.from(best, (e) => scores[e]!);
     if (gate === 'softmax-of-chosen') softmax(picked);
+    if (gate === 'sparsemixer') mixSparsely(picked, best[0]!, scores, jitter);
     let sum = 0;
     for (const score of picked) sum += score;
     const factor = normalize ? scale / Math.max(LEAST_SUM, sum) : scale;
@@ -68,6 +70,19 @@ function leaveGroups(scores: Float64Array, { count, used, best }: RouteGroups): 
   const kept = new Int32Array(used);
   takeBest(kept, sums);
   for (let g = 0; g < count; g++) if (!kept.includes(g)) scores.fill(-Infinity, g * size, (g + 1) * size);
+}
+
+/** Replaces the logits of the two chosen experts by their softmax over the experts near each; `scores` are all logits. */
+function mixSparsely(picked: Float64Array, first: number, scores: Float64Array, jitter: number): void {
+  for (const [n, m] of picked.entries()) {
+    let sum = 0;
+    for (let e = 0; e < scores.length; e++) {
+      const s = scores[e]!;
+      if ((n === 1 && e === first) || (m - s) / Math.max(Math.abs(s), m) > 2 * jitter) continue;
+      sum += Math.exp(s - m);
+    }
+    picked[n] = 1 / sum;
+  }
 }
 
 function softmax(row: Float64Array): void {

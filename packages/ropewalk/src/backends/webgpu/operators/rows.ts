@@ -160,7 +160,7 @@ export function runArgmax({ values, outIndex, outValue }: ArgmaxPlan, call: Call
 
 /** Queues a choice of experts. */
 export function runRoute(plan: RoutePlan, call: Call): void {
-  const { logits, gate, bias, groups, normalize, scale, indices, weights } = plan;
+  const { logits, gate, jitter, bias, groups, normalize, scale, indices, weights } = plan;
   call.stage(bias ? [logits, bias] : [logits], [indices, weights]);
   if (indices.size === 0) return;
   const [tokens, experts] = logits.shape as [number, number];
@@ -187,6 +187,7 @@ export function runRoute(plan: RoutePlan, call: Call): void {
     uses,
     params: {
       ...{ tokens, experts, chosen, groups: count, used, best, scale, leastSum: LEAST_SUM, ...firsts },
+      twiceJitter: 2 * jitter,
       ...{ logitsRow: logits.strides[0]!, logitsStep: logits.strides[1]!, biasStep: bias?.strides[0] ?? 0 },
       ...{ indexRow: indices.strides[0]!, indexStep: indices.strides[1]! },
       ...{ weightRow: weights.strides[0]!, weightStep: weights.strides[1]! },

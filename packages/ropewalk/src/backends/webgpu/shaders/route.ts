@@ -11,7 +11,7 @@ interface RouteVariant {
   readonly normalize: boolean;
 }
 
-const SIZES = ['tokens', 'experts', 'chosen', 'groups', 'used', 'best', 'scale', 'leastSum'] as const;
+const SIZES = ['tokens', 'experts', 'chosen', 'groups', 'used', 'best', 'scale', 'leastSum', 'twiceJitter'] as const;
 const OPERANDS = ['logits', 'bias', 'indices', 'weights'] as const;
 const STRIDES = ['logitsRow', 'logitsStep', 'biasStep', 'indexRow', 'indexStep', 'weightRow', 'weightStep'] as const;
 
@@ -25,15 +25,16 @@ type RouteParam = (typeof SIZES | typeof OPERANDS | typeof STRIDES)[number];
  * An expert is chosen if fewer than `chosen` experts are better; their number is its place. Ranks are compared as
  * integers, because WGSL promises nothing for infinities, and ties must go to the lower expert.
  *
- * Parameters: groups, used and best of the options; leastSum: the sum of weights counts as at least this; logits, bias,
- * indices, weights: first elements; …Row: from token to token; …Step: from expert to expert.
+ * Parameters: groups, used and best of the options; leastSum: the sum of weights counts as at least this; twiceJitter:
+ * how far experts are near each other; logits, bias, indices, weights: first elements; …Row: from token to token; …Step:
+ * from expert to expert.
  */
 export function routeKernel(experts: number): Kernel<RouteParam, RouteVariant> {
   const threads = threadsFor(experts, 256);
   return {
     name: `route_by_${threads}`,
     params: [...SIZES, ...OPERANDS, ...STRIDES],
-    floats: ['scale', 'leastSum'],
+    floats: ['scale', 'leastSum', 'twiceJitter'],
     threads,
     code: routeText,
   };
@@ -63,6 +64,20 @@ fn better(list: u32, count: u32, i: u32) -> u32 {
   return more;
 }
 ${gate === 'softmax' ? 'var<workgroup> tops: array<f32, THREADS>;' : ''}
+${
+  gate === 'sparsemixer'
+    ? /* wgsl */ `/// The softmax of chosen expert n, whose logit is m, over the experts near it.
+fn mixed(logits: u32, n: u32, m: f32) -> f32 {
+  var all = 0.0;
+  for (var e = 0u; e < params.experts; e++) {
+    let s = load_logits(logits + e * params.logitsStep);
+    if (m - s <= params.twiceJitter * max(abs(s), m)) { all += exp_below_zero(min(s - m, 0.0)); }
+  }
+  // The first expert takes no part in the second's softmax, and has added 1 to its sum.
+  return 1.0 / (all - f32(n));
+}`
+    : ''
+}
 
 ${MAIN} {
   let token = ${GROUP};
@@ -151,5 +166,6 @@ function scoreText(gate: RouteVariant['gate']): string {
 
 /** The weight of chosen expert n, before it is normalised. */
 function weightText(gate: RouteVariant['gate']): string {
+  if (gate === 'sparsemixer') return 'mixed(logits, n, load_work(scores + n))';
   return gate === 'softmax-of-chosen' ? 'exp_below_zero(load_work(scores + n) - most) / all' : 'load_work(scores + n)';
 }
