@@ -55,6 +55,14 @@ FAMILIES = {
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(num_hidden_layers=3, moe_num_experts=6, moe_k=2, moe_intermediate_size=12)),
     "minimax_m2": ("MiniMaxM2Config", dict(LOCAL_EXPERTS, head_dim=16, rotary_dim=8, scoring_func="sigmoid")),
     "phimoe": ("PhimoeConfig", dict(LOCAL_EXPERTS, attention_bias=True, lm_head_bias=True)),
+    # Experts that are near each other, short factors of RoPE, and a tied head with a bias of its own.
+    "phimoe-near": ("PhimoeConfig", dict(
+        LOCAL_EXPERTS, router_jitter_noise=0.3, attention_bias=True, lm_head_bias=True, tie_word_embeddings=True, sliding_window=5,
+        rope_scaling=dict(
+            type="longrope", short_factor=[1.0, 1.5, 2.0, 3.0], long_factor=[2.0, 4.0, 6.0, 8.0], short_mscale=1.2,
+            long_mscale=1.4, original_max_position_embeddings=64,
+        ),
+    )),
     "granitemoe": ("GraniteMoeConfig", dict(LOCAL_EXPERTS, **GRANITE)),
     "granitemoeshared": ("GraniteMoeSharedConfig", dict(LOCAL_EXPERTS, **GRANITE, shared_intermediate_size=24)),
     "granitemoehybrid": ("GraniteMoeHybridConfig", dict(

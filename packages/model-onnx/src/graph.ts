@@ -283,7 +283,8 @@ function keptRows(s: DecoderScope, ops: DecoderOperators, x: string): string {
 function logitsOf(s: DecoderScope, ops: DecoderOperators, x: string): string {
   const { b, config } = s;
   const head = s.at(config.tiedHead ? 'embedding.weight' : 'head.weight')!;
-  let logits = ops.linear(x, { weights: [head], biases: [] });
+  const bias = s.at('head.bias');
+  let logits = ops.linear(x, { weights: [head], biases: bias ? [bias] : [] });
   if (config.logitScale !== 1) logits = b.add('Mul', [logits, s.number(config.logitScale)]);
   const cap = config.logitSoftcap;
   if (cap === undefined) return logits;

@@ -349,6 +349,7 @@ function biasesFromJson(fields: Fields, family: Family): DecoderConfig['biases']
     conv: one('conv'),
     ssmIn: one('ssmIn'),
     ssmOut: one('ssmOut'),
+    head: one('head'),
   };
 }
 
@@ -522,6 +523,7 @@ function expertsFromJson(
     latent: family.singleBlocks && fields.optionalInteger('moe_latent_size', 1, MAX_WIDTH),
     route: {
       gate: sigmoid ? 'sigmoid' : rules.gate,
+      ...(rules.gate === 'sparsemixer' && { jitter: fields.optionalNumber('router_jitter_noise') ?? 0.01 }),
       normalize: fields.optionalFlag('norm_topk_prob') ?? (kind === 'qwen3moe' ? false : rules.normalize),
       scale,
       groups: deepseek ? groupsFromJson(fields, sigmoid || kind !== 'deepseek2') : undefined,
@@ -567,10 +569,13 @@ export function configFromGguf(
     .filter((one) => one !== undefined);
   const named = families.filter((one) => one.gguf === a);
   if (named.length === 0)
-    return refuseArchitecture(keys, 'general.architecture', a, [...new Set(families.map((one) => one.gguf))]);
+    return refuseArchitecture(keys, 'general.architecture', a, [
+      ...new Set(families.flatMap((one) => (one.ggufApart ? [] : one.gguf))),
+    ]);
   const family = named.find(({ experts }) => (experts !== undefined) === hasExperts);
   if (!family && hasExperts) return keys.refuse('UNSUPPORTED', `${a}.expert_count`, 'none', NO_SUCH_STEP);
   if (!family) return keys.refuse('FORMAT', `${a}.expert_count`, 'the number of experts');
+  if (family.ggufApart) return keys.fail('UNSUPPORTED', 'general.architecture', `${a}: ${family.ggufApart}`);
   if (file.bigEndian) fail('UNSUPPORTED', where, BIG_ENDIAN);
   refuseSteps(keys, GGUF_OTHER_STEPS, `${a}.`);
   // The last blocks of some files predict further tokens. Generation does not need them.
@@ -634,6 +639,7 @@ export function configFromGguf(
       conv: biases('conv'),
       ssmIn: biases('ssmIn'),
       ssmOut: biases('ssmOut'),
+      head: false,
     },
     qkNorm:
       family.qkNorm === 'rotated'
@@ -849,6 +855,8 @@ function expertsFromGguf(
 
 function checkExperts(fields: Fields, usedKey: string, experts: ExpertConfig): ExpertConfig {
   const { count, used, route } = experts;
+  if (route.gate === 'sparsemixer' && used !== 2) fields.refuse('UNSUPPORTED', usedKey, '2', NO_SUCH_STEP);
+  if (route.jitter !== undefined && route.jitter < 0) fields.refuse('FORMAT', 'router_jitter_noise', 'a number >= 0');
   const of = route.groups ? (count / route.groups.count) * route.groups.used : count;
   if (route.groups && count % route.groups.count !== 0)
     refuse('FORMAT', `${fields.where}: experts`, `a multiple of the ${route.groups.count} groups`, count);

@@ -834,7 +834,8 @@ export function logitsOf(decoder: Decoder, x: Tensor<'f32'>): Tensor<'f32'> {
   const { runner, config, weights, scratch, activations } = decoder;
   const { logitScale, logitSoftcap: softcap } = config;
   const logits = scratch.logits(x.shape[0]!);
-  runner.run(planLinear(finalNorm(decoder, x), weights.head, logits, { activations }));
+  const { weight, bias } = weights.head;
+  runner.run(planLinear(finalNorm(decoder, x), weight, logits, { bias, activations }));
   if (logitScale !== 1 || softcap !== undefined) {
     decoder.observe?.('head', logits);
     runner.run(planScale(logits, logitScale, logits, { softcap }));

@@ -109,7 +109,13 @@ async function readHuggingFace(folder: Folder): Promise<Headers> {
     stored = stored.filter(({ name }) => !XIELU.test(name));
   }
   if (lacksHead(config, stored))
-    config = { ...config, tiedHead: true, headless: true, notes: [...config.notes, HEADLESS] };
+    config = {
+      ...config,
+      tiedHead: true,
+      headless: true,
+      biases: { ...config.biases, head: false },
+      notes: [...config.notes, HEADLESS],
+    };
   const packing = packingFromJson(json, config.family.quantMethod, folder.path('config.json'));
   const readTokenizerFiles = async (next: string) => {
     const missing = "there is no tokenizer.json beside config.json. Copy it from the model's page, or";

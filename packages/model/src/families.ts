@@ -12,7 +12,7 @@
 import type { RouteOptions, SwigluOptions } from 'ropewalk';
 
 /** A group of tensors whose biases come together. */
-export type BiasGroup = 'qkv' | 'output' | 'mlp' | 'conv' | 'ssmIn' | 'ssmOut';
+export type BiasGroup = 'qkv' | 'output' | 'mlp' | 'conv' | 'ssmIn' | 'ssmOut' | 'head';
 
 /** `always`, or the field of config.json that decides, and its default. GGUF files show their biases themselves. */
 type BiasRule = 'always' | readonly [field: string, missing: boolean];
@@ -21,6 +21,8 @@ type BiasRule = 'always' | readonly [field: string, missing: boolean];
 export interface Family {
   /** `general.architecture` of its GGUF files. */
   readonly gguf: string;
+  /** Why its GGUF files are neither read nor written. */
+  readonly ggufApart?: string;
   /** Layer norms instead of RMS norms. */
   readonly norm?: 'layer' | 'layer-without-bias';
   /** Norms after the blocks instead of before, or both, or of the residual stream after each block (BERT). */
@@ -1005,6 +1007,19 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ungated: true,
     maxContext: 4096,
   },
+  phimoe: {
+    gguf: 'phimoe',
+    ggufApart:
+      'llama.cpp runs RMS norms and a plain softmax with its GGUF files, where the model has layer norms and sparsemixer. ' +
+      'Run the HuggingFace folder as it is.',
+    norm: 'layer',
+    biases: { ...SPLIT_BIASES, head: ['lm_head_bias', false] },
+    numKvHeads: 8,
+    maxContext: 131072,
+    experts: { gate: 'sparsemixer', normalize: false },
+    reads: ['num_local_experts'],
+    names: MIXTRAL_EXPERTS,
+  },
   nemotron_h: {
     ...NEMOTRON_H,
     gguf: 'nemotron_h_moe',
@@ -1073,7 +1088,7 @@ export const MISSING: readonly (readonly [what: string, names: string])[] = [
   ['its norms without weights, or limits of q, k and v', 'olmo dbrx'],
   [
     'its experts: a dense block beside them, or another router or kind',
-    'arctic grok grovemoe smallthinker longcatflash phimoe',
+    'arctic grok grovemoe smallthinker longcatflash',
   ],
   ['its adapters, which a router chooses', 'graniteswitch'],
   ['its differential attention', 'diffllama'],

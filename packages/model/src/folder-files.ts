@@ -65,6 +65,7 @@ const BIASES: Readonly<Record<BiasGroup, RegExp>> = {
   qkv: /attn_(q|k|v|qkv)\.bias$/,
   output: /attn_output\.bias$/,
   mlp: /ffn_(gate|up|down)\.bias$/,
+  head: /^output\.bias$/,
 };
 
 /**

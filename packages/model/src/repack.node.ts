@@ -135,13 +135,15 @@ function refuseSparse({ config, where }: PlannedModel): void {
 /** Returns the config of the new GGUF, with llama.cpp's rule for the head. */
 function ggufTarget({ config, weights, where }: PlannedModel): DecoderConfig {
   const { family } = config;
+  if (family.ggufApart) fail('UNSUPPORTED', where, family.ggufApart);
   const tiedHead = family.ggufHead ? family.ggufHead === 'tied' : config.tiedHead;
   if (tiedHead && !config.tiedHead)
     fail('UNSUPPORTED', where, `its head is a matrix of its own, and llama.cpp has none for ${family.gguf}.`);
   const has = (part: string): boolean => weights.some(({ place }) => place.endsWith(`.${part}.bias`));
   const [qkv, output, mlp, conv] = [has('q'), has('output'), has('up') || has('down'), has('conv')];
   refuseUnloaded(config, { qkv, output, mlp }, where);
-  return { ...config, source: 'gguf', tiedHead, biases: { qkv, output, mlp, conv, ssmIn: false, ssmOut: false } };
+  const biases = { qkv, output, mlp, conv, ssmIn: false, ssmOut: false, head: false };
+  return { ...config, source: 'gguf', tiedHead, biases };
 }
 
 /** Refuses tensors with which llama.cpp would not load the file. */

@@ -52,7 +52,7 @@ export interface Weights {
   /** The matrices of the other streams at the start and the end, `[streams − 1, h, h]`. */
   readonly altup: { readonly projection: Weight; readonly unembed: Weight } | undefined;
   /** `[vocab, h]`; the embedding itself where the head is tied. */
-  readonly head: Weight;
+  readonly head: Linear;
 }
 
 /**
@@ -152,7 +152,10 @@ export function assembleWeights(config: DecoderConfig, loaded: ReadonlyMap<strin
       projection: loaded.get('altupProjection.weight')!,
       unembed: loaded.get('altupUnembed.weight')!,
     },
-    head: config.tiedHead ? embedding : loaded.get('head.weight')!,
+    head: {
+      weight: config.tiedHead ? embedding : loaded.get('head.weight')!,
+      bias: loaded.get('head.bias') as Vector | undefined,
+    },
   };
 }
 

@@ -220,7 +220,7 @@ const ALTUP = {
   altupProjection: row('altup_projections.*.weight', 'altup_proj.weight', ['others', 'h', 'h']),
   altupUnembed: row('altup_unembed_projections.*.weight', 'altup_unembd_proj.weight', ['others', 'h', 'h']),
 };
-const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h']);
+const HEAD = row('lm_head.weight', 'output.weight', ['vocab', 'h'], 'head');
 /** The name of GGUF's fused q, k and v, which llama.cpp takes in place of three matrices. */
 const GGUF_QKV = 'attn_qkv.weight';
 /** The same of gate and up of experts. */
@@ -653,6 +653,12 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   const head = nameOf('head', HEAD);
   const outer = stored.has(`language_model.${head}`) ? 'language_model.' : '';
   if (!config.tiedHead) add('head', HEAD, outer + head);
+  else if (config.biases.head)
+    needs.push({
+      place: 'head.bias',
+      shape: [config.vocabSize],
+      pieces: piecesOf(biasName(outer + head), [config.vocabSize]),
+    });
   return needs;
 }
 

@@ -142,7 +142,7 @@ describe('config.json', () => {
       normEps: 1e-5,
       maxContext: 131072,
       tiedHead: true,
-      biases: { qkv: false, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false },
+      biases: { qkv: false, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false, head: false },
       qkNorm: false,
       parallel: false,
       headless: false,
@@ -182,7 +182,7 @@ describe('config.json', () => {
     assert.equal(config.headDim, 64);
     assert.deepEqual(
       [config.biases, config.qkNorm],
-      [{ qkv: true, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false }, false],
+      [{ qkv: true, output: false, mlp: false, conv: false, ssmIn: false, ssmOut: false, head: false }, false],
     );
     assert.deepEqual(config.eosTokens, [151645]);
     assert.ok(windowsOf(config).every((window) => window === undefined));
@@ -460,6 +460,27 @@ describe('config.json', () => {
     assert.throws(() => configFromJson(ungated), {
       code: 'UNSUPPORTED',
       message: /hidden_act: expected gelu.*, relu2, got "silu"/,
+    });
+  });
+
+  test('PhiMoE: two experts, a bias of the head, and no GGUF', () => {
+    const experts16 = { model_type: 'phimoe', num_local_experts: 16, num_experts_per_tok: 2, rope_scaling: null };
+    const phimoe = { ...LLAMA_3_2_1B, ...experts16 };
+    const { experts, biases } = configFromJson({ ...phimoe, lm_head_bias: true });
+    assert.deepEqual([experts!.route.gate, experts!.route.jitter, biases.head], ['sparsemixer', 0.01, true]);
+    assert.throws(() => configFromJson({ ...phimoe, num_experts_per_tok: 3 }), {
+      code: 'UNSUPPORTED',
+      message: /num_experts_per_tok: expected 2, got 3/,
+    });
+    assert.throws(() => configFromJson({ ...phimoe, router_jitter_noise: -1 }), {
+      code: 'FORMAT',
+      message: /router_jitter_noise: expected a number >= 0, got -1/,
+    });
+    const metadata = { 'general.architecture': 'phimoe', 'phimoe.expert_count': 16 };
+    assert.throws(() => configFromGguf(parseGguf(ggufOf([], metadata))), {
+      code: 'UNSUPPORTED',
+      message:
+        /general\.architecture: phimoe: llama\.cpp runs RMS norms and a plain softmax .* Run the HuggingFace folder/,
     });
   });
 

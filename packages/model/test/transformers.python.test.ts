@@ -16,7 +16,7 @@ import { loadModelFolder } from '../src/node.js';
 import { writeGguf, writeSafetensorsFolder } from '../src/repack.node.js';
 
 /** Entries of families.py that are no model of transformers, or that no row computes. */
-const ELSEWHERE = ['bailing_moe_v2', 'phimoe'];
+const ELSEWHERE = ['bailing_moe_v2'];
 const entries = readFileSync(join(ROOT, 'scripts/python/families.py'), 'utf8').matchAll(/^ {4}"([\w-]+)": \("/gm);
 /** The entries of families.py, and forms of saved_models.py behind them. */
 const NAMES = [
@@ -25,7 +25,7 @@ const NAMES = [
     ' ',
   ),
   ...'qwen3_vl_moe+fresh deepseek_v3+fresh granitemoe+fresh minimax_m2+fresh ernie4_5_moe+fresh'.split(' '),
-  ...'granitemoehybrid-mamba+fresh nemotron_h-moe+fresh'.split(' '),
+  ...'granitemoehybrid-mamba+fresh nemotron_h-moe+fresh phimoe+fresh'.split(' '),
 ];
 /**
  * transformers 4.57 saves no stacked experts, cannot make a StableLM with norms of q and k, this Qwen3-VL-MoE nor a
@@ -40,8 +40,12 @@ const ONLY_FIVE = /^(qwen3_vl_moe|stablelm|deepseek_v2|llama4-images|granitemoeh
 const padsApart = (name: string, version: 'v5' | 'v4'): boolean =>
   /^(lfm2|granitemoehybrid|falcon_h1)-bias$|^nemotron_h-latent$/.test(name) ||
   (/^(lfm2|qwen3_next|granitemoehybrid-|falcon_h1)/.test(name) && version === 'v4');
-/** transformers does not limit the time steps of a state space when it goes token by token with a cache. */
-const stepsApart = (name: string): boolean => name === 'nemotron_h-latent';
+/**
+ * transformers does not limit the time steps of a state space when it goes token by token with a cache. 4.57's PhiMoE
+ * loses tokens of a window there.
+ */
+const stepsApart = (name: string, version: 'v5' | 'v4'): boolean =>
+  name === 'nemotron_h-latent' || (name === 'phimoe-near' && version === 'v4');
 /** How it says that it has no such model. */
 const UNKNOWN = /has no attribute \w+Config$|^KeyError: '\w+'$/;
 const VOCAB = 64;
@@ -142,7 +146,11 @@ for (const version of ['v5', 'v4'] as const) {
           const steps = [await session.append(tokens.slice(0, PREFILL), { logits: 'all' })];
           for (const token of tokens.slice(PREFILL)) steps.push(await session.append([token]));
           const [whole, cached] = [array('plain'), array('cached')];
-          near(Float32Array.from(steps.flatMap((part) => [...part])), stepsApart(name) ? whole : cached, 'in steps');
+          near(
+            Float32Array.from(steps.flatMap((part) => [...part])),
+            stepsApart(name, version) ? whole : cached,
+            'in steps',
+          );
           if (padsApart(name, version)) return;
           session.truncate(0);
           const positions = tokens.map((_token, n) => PADDING + n);

@@ -26,7 +26,7 @@ const FUSED: Readonly<Record<string, RegExp>> = {
   'gemma4-experts': /ffn_(gate|up|gate_up)_exps/,
 };
 /** Families whose files cannot be written, and why. */
-const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa|llama4-chunks|gemma3n)$/;
+const UNWRITTEN = /^(deepseek_v32|glm_moe_dsa|llama4-chunks|gemma3n|phimoe-near)$/;
 /** Models that have too few layers for llama.cpp to load their norms of q and k. */
 const DEEPER = /^cohere-norm$/;
 /** Families that are not written as a folder. */
