@@ -639,7 +639,7 @@ export function configFromGguf(
       conv: biases('conv'),
       ssmIn: biases('ssmIn'),
       ssmOut: biases('ssmOut'),
-      head: false,
+      head: family.ggufHeadBias ? 'stored' : false,
     },
     qkNorm:
       family.qkNorm === 'rotated'

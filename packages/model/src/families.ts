@@ -110,6 +110,8 @@ export interface Family {
 
   /** The fewest layers of a GGUF in which llama.cpp loads norms of q and k. Default: any. */
   readonly ggufQkNormLayers?: number;
+  /** llama.cpp adds a bias of the head that a GGUF file has. */
+  readonly ggufHeadBias?: true;
   /** GGUF files always have a head of their `own`, or always a `tied` one. Default: as the file has it. */
   readonly ggufHead?: 'own' | 'tied';
   /** Sizes that a config.json may leave out. */
@@ -219,7 +221,13 @@ const SHARED_EXPERTS = {
   sharedDown: 'mlp.shared_experts.down_proj.weight',
 } as const;
 
-const QWEN2: Family = { gguf: 'qwen2', maxContext: 32768, numKvHeads: 32, biases: { qkv: 'always' } };
+const QWEN2: Family = {
+  gguf: 'qwen2',
+  maxContext: 32768,
+  numKvHeads: 32,
+  biases: { qkv: 'always' },
+  ggufHeadBias: true,
+};
 const QWEN2_VL: Family = { ...QWEN2, gguf: 'qwen2vl', numKvHeads: 8, ggufUnused: /^output\.bias$/ };
 const GEMMA2: Family = {
   gguf: 'gemma2',
@@ -544,6 +552,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ...QWEN2,
     gguf: 'qwen2moe',
     ggufHead: 'own',
+    ggufHeadBias: undefined,
     numKvHeads: 16,
     experts: { gate: 'softmax', normalize: false, shared: 'gated' },
     reads: ['num_experts'],

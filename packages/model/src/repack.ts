@@ -135,8 +135,11 @@ function streamsOf(
   const plans = new Map(description.weights.map((plan) => [plan.place, plan]));
   const streams = description.weights.map((plan) => {
     const { place, held, heldBytes: bytes } = plan;
-    if (!wanted.has(place) && !(place === 'embedding.weight' && wanted.has('head.weight')))
-      return rebuilt(description, plan, plans);
+    if (!wanted.has(place) && !(place === 'embedding.weight' && wanted.has('head.weight'))) {
+      const stream = rebuilt(description, plan, plans);
+      if (stream || !place.endsWith('.bias')) return stream;
+      return fail('UNSUPPORTED', `${description.where}: ${plan.name}`, 'the new form of the model has no such bias.');
+    }
     const read: Stream['run'] = (write, options) => description.streamWeight(plan, write, options);
     const moves = repairing && /^\d+\.[qk]\.(weight|bias)$/.test(place);
     const run: Stream['run'] = (write, options) =>

@@ -652,13 +652,13 @@ function needsOf(config: DecoderConfig, stored: ReadonlyMap<string, unknown>): N
   if (family.blockNorms !== 'sum') add('norm', NORM, prefix + nameOf('norm', NORM));
   const head = nameOf('head', HEAD);
   const outer = stored.has(`language_model.${head}`) ? 'language_model.' : '';
-  if (!config.tiedHead) add('head', HEAD, outer + head);
-  else if (config.biases.head)
-    needs.push({
-      place: 'head.bias',
-      shape: [config.vocabSize],
-      pieces: piecesOf(biasName(outer + head), [config.vocabSize]),
-    });
+  add('head', HEAD, outer + head);
+  // A tied head is the embedding, and may have a bias.
+  if (config.tiedHead)
+    needs.splice(
+      needs.findIndex(({ place }) => place === 'head.weight'),
+      1,
+    );
   return needs;
 }
 

@@ -12,7 +12,7 @@ import { parseGguf, parseNpy, parseSafetensors, writeSafetensors } from '@ropewa
 import { type TypedValue, writeGgufHeader } from '@ropewalk/formats/internal';
 import { bf16FromNumber, f16FromNumber, numberFromF16, tensorFrom } from 'ropewalk';
 import { ROOT } from '../../../test/support/command.js';
-import { check, familyVectors, NEAR } from '../../../test/support/family-vectors.js';
+import { check, familyVectors, goldenFamilies, NEAR } from '../../../test/support/family-vectors.js';
 import { FIXTURES, STORIES } from '../../../test/support/fixtures.js';
 import { writeHuggingFace } from '../../../test/support/huggingface-folder.js';
 import { golden, metadata, pieces, unigram } from '../../../test/support/vocabularies.js';
@@ -486,6 +486,15 @@ describe('to GGUF and back: refusals leave nothing', () => {
       () => writeSafetensorsFolder(gguf, at('no'), { type: 'q8_0' }),
       'UNSUPPORTED',
       /expected f32, f16 or bf16/,
+    );
+  });
+
+  test('a bias that the class of transformers does not have', async () => {
+    const { gguf } = goldenFamilies().find(({ name }) => name === 'qwen2-head-bias')!;
+    await refuses(
+      () => writeSafetensorsFolder(gguf, at('no'), { vocabulary: false }),
+      'UNSUPPORTED',
+      /qwen2-head-bias\.gguf: output\.bias: the new form of the model has no such bias/,
     );
   });
 
