@@ -46,10 +46,11 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
     });
   };
   const activations = flags.word('activations', ACTIVATIONS);
+  const portable = /^f(32|16)$/.test(options.cacheDtype ?? 'f32');
   if (name === 'onnxruntime') {
     if (activations !== 'f32')
       flags.refuseAny(['activations'], 'ONNX Runtime has f32. Leave it out, or use --engine kernels.', 'UNSUPPORTED');
-    if (options.cacheDtype === 'bf16')
+    if (!portable)
       flags.refuseAny(
         ['cacheDtype'],
         'ONNX Runtime has f32 and f16. Take one, or use --engine kernels.',
@@ -68,7 +69,7 @@ export async function engineOf(options: EngineOptions, threads: number | undefin
       const bytes = planModel(description).weights.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
       // A small model does not justify the start of ONNX Runtime.
       if (bytes < SMALL_BYTES) return kernelEngine({ threads, activations }).open(description);
-      if (options.cacheDtype === 'bf16') return onKernels('ONNX Runtime keeps keys and values in f32 or f16, not bf16');
+      if (!portable) return onKernels(`ONNX Runtime keeps keys and values in f32 or f16, not ${options.cacheDtype}`);
       if (options.session !== undefined) return onKernels('ONNX Runtime does not give keys and values away');
       if (activations === 'q8') return onKernels('ONNX Runtime does not round activations to 8 bits');
       const { whyNotOnnxruntime } = await import('@ropewalk/onnx');

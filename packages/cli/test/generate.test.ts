@@ -198,7 +198,7 @@ describe('generate', () => {
     [
       'a cache dtype that is none',
       ['x', '--cache-dtype', 'q8_0'],
-      /^ropewalk: generate: --cache-dtype: expected f32, f16 or bf16/,
+      /^ropewalk: generate: --cache-dtype: expected f32, f16, bf16 or f8_e4m3/,
     ],
     [
       'activations that are none',

@@ -37,7 +37,7 @@ import {
 } from 'ropewalk';
 import type { Activations } from 'ropewalk/internal';
 import { normalQuantile, xieluFactors } from './config.js';
-import type { KvCache } from './kv-cache.js';
+import { type KvCache, storeRows } from './kv-cache.js';
 import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
 import type { DecoderConfig, DeltaConfig, StateSpaceConfig } from './types.js';
 import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
@@ -671,8 +671,8 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
       { x: k, out: kCache, norm: headNorm(kNorm), rows: past },
     ];
     runner.run(bindRopeParts(step.ropePlan(rope), pair));
-  } else runner.run(planRearrange(k, kCache.slice(0, past, total)));
-  runner.run(planRearrange(v, vCache.slice(0, past, total)));
+  } else storeRows(runner, k, kCache.slice(0, past, total));
+  storeRows(runner, v, vCache.slice(0, past, total));
   return { q, gate, keys, values };
 }
 
@@ -714,7 +714,7 @@ function latentHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'
   const kv = step.linear(input, w.kvA!, rows.k); // [t, c + rope]
   const c = kv.slice(1, 0, rank);
   step.norm(c, w.kvANorm!, c);
-  runner.run(planRearrange(c, kCache.slice(0, past, total).slice(2, 0, rank).view([batch, rank])));
+  storeRows(runner, c.view([batch, 1, rank]), kCache.slice(0, past, total).slice(2, 0, rank));
   const key = kv.slice(1, rank, rank + latent!.rope).view([batch, 1, latent!.rope]);
   const parts = [
     { x: own.slice(2, nope, headDim), out: q.slice(2, rank, rank + latent!.rope) },

@@ -4,6 +4,7 @@ import {
   planRearrange,
   planRope,
   planRopeWithTable,
+  planSelfAttention,
   type RopePlan,
   type RopeSpec,
   type RopeTable,
@@ -84,6 +85,25 @@ export class KvCache {
   }
 }
 
+/** Copies f32 heads `[t, m, d]` into rows of a cache, each value rounded once. */
+export function storeRows(runner: Runner, x: Tensor<'f32'>, rows: Tensor<CacheDtype>): void {
+  if (rows.dtype === 'f8_e4m3') {
+    const plan = planRope({ headDim: 2, base: 1, pairing: 'half', positions: 0, seqLen: x.shape[0]! });
+    runner.run(bindRopeParts(plan, [{ x, out: rows, rotate: false }]));
+  } else runner.run(planRearrange(x, rows));
+}
+
+/** Copies rows of a cache, `[t, m, d]`, as f32. */
+export function widenRows(runner: Runner, rows: Tensor<CacheDtype>, out: Tensor<'f32'>): void {
+  if (rows.dtype === 'f8_e4m3') {
+    // Attention reads 8 bits, and its result for a single key is that key's value.
+    const alone = (x: Tensor): Tensor => x.unsqueeze().permute([1, 0, 2, 3]); // [t, 1, m, d]
+    const x = alone(rows);
+    const q = tensorFrom(new Float32Array(1), { shape: x.shape, strides: [0, 0, 0, 0] });
+    runner.run(planSelfAttention(q, x, x, alone(out)));
+  } else runner.run(planRearrange(rows, out));
+}
+
 /** Rows of keys and values that {@link shiftRows} shifts. */
 export interface CachedRows {
   readonly length: number;
@@ -122,8 +142,9 @@ export function shiftRows(
       const source = tensor.slice(0, to + count, to + count + piece);
       const rows = scratch.slice(0, 0, piece).slice(1, 0, heads * d);
       const held = rows.view([piece, heads, d]);
-      runner.run(back ? bindRopeParts(back(piece), [{ x: source, out: held }]) : planRearrange(source, held));
-      runner.run(planRearrange(held, tensor.slice(0, to, to + piece)));
+      widenRows(runner, source, held);
+      if (back) runner.run(bindRopeParts(back(piece), [{ x: held, out: held }]));
+      storeRows(runner, held, tensor.slice(0, to, to + piece));
     }
   };
   try {

@@ -10,7 +10,7 @@ import { checkSignal, checkTokenizer, checkTypes } from './arguments.js';
 import { describeModel, type ModelFiles } from './description.js';
 import { checkEngine, type Engine, type EngineModel } from './engine.js';
 import { KERNEL_NAMES, type KernelOptions, kernelEngine } from './kernels.js';
-import { checkFits, usualContext } from './memory.js';
+import { CACHE_DTYPES, checkFits, usualContext } from './memory.js';
 import { type DecoderSession, SESSION_NAMES, sessionOf } from './session.js';
 import type { LoadProgress } from './stream-weight.js';
 import type {
@@ -187,6 +187,6 @@ class LoadedModel implements Model {
 function checkSession(config: DecoderConfig, { context, cacheDtype }: Required<SessionOptions>, where: string): void {
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', `${where}: context`, `an integer in [1, ${config.maxContext}], the model's own context`, context);
-  if (cacheDtype !== 'f32' && cacheDtype !== 'f16' && cacheDtype !== 'bf16')
-    refuse('DTYPE', `${where}: cacheDtype`, 'f32, f16 or bf16', cacheDtype);
+  if (!CACHE_DTYPES.includes(cacheDtype))
+    refuse('DTYPE', `${where}: cacheDtype`, 'f32, f16, bf16 or f8_e4m3', cacheDtype);
 }

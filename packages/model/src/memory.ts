@@ -1,7 +1,7 @@
 /** Sums up the memory of a model, and checks that it fits, before anything is allocated. @module */
 import { sizeBytes } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import type { DecoderConfig, ModelMemory } from './types.js';
+import type { DecoderConfig, ModelMemory, SessionOptions } from './types.js';
 import { attends, deltaWidth, layerSizes, spaceSizes, type WeightPlan } from './weights.js';
 
 /** The tokens of a prompt that run at once: enough to use the weights well, few enough to keep activations small. */
@@ -10,7 +10,8 @@ export const CHUNK_TOKENS = 512;
 const MAX_LOGITS = 2 ** 22;
 
 /** The dtype of a KV cache. */
-export type CacheDtype = 'f32' | 'f16' | 'bf16';
+export type CacheDtype = Required<SessionOptions>['cacheDtype'];
+export const CACHE_DTYPES: readonly CacheDtype[] = ['f32', 'f16', 'bf16', 'f8_e4m3'];
 
 /** The limits of memory. */
 export interface MemoryLimits {

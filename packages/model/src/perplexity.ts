@@ -3,7 +3,7 @@ import { refuse } from 'ropewalk/backend';
 import { type OptionNames, optionNames, readOptions } from 'ropewalk/internal';
 import { checkModel, checkSignal, checkTypes } from './arguments.js';
 import { logitBlocks, logSumExp } from './logits.js';
-import type { Model, Session } from './types.js';
+import type { Model, Session, SessionOptions } from './types.js';
 
 /** Options of {@link perplexity}. */
 export interface PerplexityOptions {
@@ -12,7 +12,7 @@ export interface PerplexityOptions {
   /** The tokens from one window to the next, which are the tokens that a window scores. Default: half a window. */
   readonly stride?: number;
   /** Dtype of the KV cache. */
-  readonly cacheDtype?: 'f32' | 'f16' | 'bf16';
+  readonly cacheDtype?: NonNullable<SessionOptions['cacheDtype']>;
   /** Ends the measurement with the signal's reason. */
   readonly signal?: AbortSignal;
   /** Called after each window with the tokens scored so far and the tokens to score in all. */

@@ -5,7 +5,7 @@ import { fail, refuse } from 'ropewalk/backend';
 import { readList, readOptions } from 'ropewalk/internal';
 import { checkKept, checkModel } from './arguments.js';
 import type { KernelSequence } from './kernels.js';
-import type { KvCache } from './kv-cache.js';
+import { type KvCache, storeRows } from './kv-cache.js';
 import { type DecoderSession, SESSION_NAMES, tokensOf } from './session.js';
 import type { KeptSession, Model, SessionOptions } from './types.js';
 
@@ -83,8 +83,14 @@ export async function restoreSession(
     if (tokens.length > session.capacity)
       refuse('RANGE', 'restoreSession: context', `at least ${tokens.length}, the tokens of the file`, session.capacity);
     const { runner } = sequenceOf(session).decoder;
-    for (const [name, tensor] of rowsOf(cache, tokens.length))
-      runner.run(planRearrange(take(name, tensor.shape), tensor));
+    for (const [name, tensor] of rowsOf(cache, tokens.length)) {
+      const held = take(name, tensor.shape);
+      if (held.dtype === tensor.dtype) runner.run(planRearrange(held, tensor));
+      else {
+        const wide = tensorFrom<'f32'>(Float32Array.from(await held.readNumbers()), { shape: held.shape });
+        storeRows(runner, wide, tensor as KvCache['k'][number]);
+      }
+    }
     await runner.finish();
     cache.length = tokens.length;
     return { session, tokens: [...tokens], dispose: () => session.dispose() };

@@ -219,13 +219,14 @@ describe('the KV cache', () => {
     assert.deepEqual(await session.append([8, 9]), want);
   });
 
-  test('halves: each key and value rounded once', async () => {
+  test('fewer bits: each key and value rounded once', async () => {
     const made = tinyModel('halves', { ...BASE, family: 'llama' });
     const model = await open(made.huggingFace());
     const want = made.logits(TOKENS);
     for (const [cacheDtype, unit] of [
       ['f16', 2 ** -11],
       ['bf16', 2 ** -8],
+      ['f8_e4m3', 2 ** -4],
     ] as const) {
       const session = model.openSession({ cacheDtype });
       const got = await session.append(TOKENS, { logits: 'all' });
@@ -329,7 +330,7 @@ describe('K-shift', () => {
    * has those of one.
    */
   const TURNED = 8 * 2 ** -24;
-  const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 } as const;
+  const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8, f8_e4m3: 2 ** -4 } as const;
 
   async function keys(session: Session): Promise<Float64Array> {
     return kernelSequence(session).cache.k[0]!.slice(0, 0, session.length).readNumbers();
@@ -342,7 +343,7 @@ describe('K-shift', () => {
   } as Record<string, TinyShape>)) {
     const made = tinyModel(label, shape);
     for (const format of ['huggingFace', 'gguf'] as const) {
-      for (const cacheDtype of ['f32', 'f16', 'bf16'] as const) {
+      for (const cacheDtype of ['f32', 'f16', 'bf16', 'f8_e4m3'] as const) {
         test(`the first layer's keys are those of a fresh run: ${label}, ${format}, ${cacheDtype}`, async () => {
           const session = (await open(made[format]())).openSession({ cacheDtype });
           await session.append(TOKENS, { logits: 'none' });
@@ -357,7 +358,7 @@ describe('K-shift', () => {
             const woven = format === 'gguf' && shape.family === 'llama';
             return woven ? n - i + (i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1) : n;
           };
-          // A half is rounded when it is cached, and again when it has turned back.
+          // A key is rounded when it is cached, and again when it has turned back.
           assertClose(
             want.map((_, n) => got[order(n)]!),
             want,
@@ -484,7 +485,7 @@ describe('refusals', () => {
       );
     assert.throws(() => model.openSession({ cacheDtype: 'f64' as 'f32' }), {
       code: 'DTYPE',
-      message: /cacheDtype: expected f32, f16 or bf16/,
+      message: /cacheDtype: expected f32, f16, bf16 or f8_e4m3/,
     });
   });
 

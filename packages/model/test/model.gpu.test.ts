@@ -52,6 +52,13 @@ describe('a decoder on webgpu', { skip: noGpu }, () => {
       assert.equal(writtenBytes, 4 + rest.dispatches * 256);
       for (const name of Object.keys(counts) as (keyof GpuCounts)[]) counts[name] = 0;
     }
+
+    const narrow = loaded.openSession({ cacheDtype: 'f8_e4m3' });
+    await narrow.append(TOKENS.slice(0, 5), { logits: 'none' });
+    await narrow.shift(1, 2);
+    const rounded = 2 * made.shape.layers * 2 ** -4;
+    assertClose(await narrow.append([9]), made.logits(kept).slice(-64), rounded, 'in 8 bits, after a shift');
+    narrow.dispose();
     loaded.dispose();
 
     const [cpu, gpu] = [

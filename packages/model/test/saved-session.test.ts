@@ -52,18 +52,21 @@ describe('a session saved and restored', () => {
       model.dispose();
     });
 
-  test('f16 caches, as they are and in a session of f32', async () => {
-    const model = await family('ernie4_5');
-    const kept = keepSession(model, { cacheDtype: 'f16' });
-    await tokensOf(model, kept, START);
-    const saved = await saveSession(model, kept);
-    for (const cacheDtype of ['f16', 'f32'] as const) {
-      const again = await saveSession(model, await restoreSession(model, saved, { cacheDtype }));
-      const read = (bytes: Uint8Array): Tensor => tensorFromSafetensors(bytes, parseSafetensors(bytes), '1.k');
-      assert.deepEqual(read(again).readNumbers(), read(saved).readNumbers());
-    }
-    model.dispose();
-  });
+  for (const dtype of ['f16', 'f8_e4m3'] as const)
+    test(`${dtype} caches, as they are and in a session of f32, and back`, async () => {
+      const model = await family('ernie4_5');
+      const kept = keepSession(model, { cacheDtype: dtype });
+      await tokensOf(model, kept, START);
+      const saved = await saveSession(model, kept);
+      let latest = saved;
+      for (const cacheDtype of [dtype, 'f32', dtype] as const) {
+        latest = await saveSession(model, await restoreSession(model, latest, { cacheDtype }));
+        const read = (bytes: Uint8Array): Tensor => tensorFromSafetensors(bytes, parseSafetensors(bytes), '1.k');
+        assert.equal(read(latest).dtype, cacheDtype);
+        assert.deepEqual(read(latest).readNumbers(), read(saved).readNumbers());
+      }
+      model.dispose();
+    });
 });
 
 test('a session that does not fit is refused, and nothing stays open', async () => {
