@@ -17,12 +17,12 @@ const BUDGETS = {
   diagnose: 12_136,
   dialects: 9_372,
   formats: 3_225,
-  model: 14_071,
+  model: 14_133,
   'model-onnx': 3_125,
   onnx: 10_743,
   oracle: 8_639,
   probe: 2_325,
-  ropewalk: 14_922,
+  ropewalk: 15_085,
   trace: 3_893,
 };
 

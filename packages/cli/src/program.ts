@@ -523,7 +523,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
         '-c, --context <tokens>',
         `tokens that fit in the KV cache, at most the model's own context; ${usual} unless given. LongRoPE depends on it`,
       )
-      .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16, bf16 or f8_e4m3')
+      .option('--cache-dtype <dtype>', 'of the KV cache: f32 (default), f16, bf16, f8_e4m3 or i8')
       .option(
         '--activations <how>',
         'f32 (default), or q8: rounded to 8 bits beside weights in blocks, as llama.cpp does; faster, on cpu',

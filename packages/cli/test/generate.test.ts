@@ -198,7 +198,7 @@ describe('generate', () => {
     [
       'a cache dtype that is none',
       ['x', '--cache-dtype', 'q8_0'],
-      /^ropewalk: generate: --cache-dtype: expected f32, f16, bf16 or f8_e4m3/,
+      /^ropewalk: generate: --cache-dtype: expected f32, f16, bf16, f8_e4m3 or i8/,
     ],
     [
       'activations that are none',

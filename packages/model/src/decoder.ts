@@ -11,6 +11,7 @@
  */
 import {
   bindRopeParts,
+  type Dtype,
   planAdd,
   planCausalConv,
   planEmbedding,
@@ -37,8 +38,8 @@ import {
 } from 'ropewalk';
 import type { Activations } from 'ropewalk/internal';
 import { normalQuantile, xieluFactors } from './config.js';
-import { type KvCache, storeRows } from './kv-cache.js';
-import { type Activation, activationsOf, batchRows, logitRows } from './memory.js';
+import { type KvCache, storeRows, widenRows } from './kv-cache.js';
+import { type Activation, activationsOf, batchRows, type CacheDtype, isEightBits, logitRows } from './memory.js';
 import type { DecoderConfig, DeltaConfig, StateSpaceConfig } from './types.js';
 import type { LayerWeights, Linear, Norm, Weight, Weights } from './upload.js';
 import { attends, layerSizes, spaceSizes } from './weights.js';
@@ -448,10 +449,16 @@ function runNorm(
 /** Attends: `[t, h]` → `[t, h]` in `branch`. */
 function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f32'>): void {
   const { runner, config, cache, batch, past, rows } = step;
-  const { q, gate, keys, values } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
+  const { q, gate, ...cached } = (config.latent ? latentHeads : plainHeads)(step, w, layer, input);
+  const { keys, values, kScales, vScales } = cached;
   scaleByPosition(step, layer, q);
   step.seen?.('q_rope', q, layer);
-  step.seen?.('k_rope', keys.slice(0, past, past + batch), layer);
+  if (step.seen) {
+    const added = keys.slice(0, past, past + batch);
+    const wide = rows.k.slice(1, 0, added.size / batch).view(added.shape);
+    if (isEightBits(keys.dtype)) widenRows(runner, added, wide, kScales?.slice(0, past, past + batch));
+    step.seen('k_rope', isEightBits(keys.dtype) ? wide : added, layer);
+  }
 
   // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
   const { window, chunk } = cache.layers[layer]!;
@@ -460,12 +467,13 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
   const out = attended.view([batch, q.shape[1]!, values.shape[2]!]);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
   const options = { scale, softcap, sinks: w.sinks?.weight };
-  if (config.bidirectional) attendBothWays(step, { q, keys, values }, out, window, options);
+  if (config.bidirectional) attendBothWays(step, { q, ...cached }, out, window, options);
   else
     for (const [first, from, to] of piecesOf(chunk, past, past + batch)) {
       const rowsOf = (x: Tensor<'f32'>): Tensor<'f32'> => x.slice(0, from - past, to - past);
       const [k, v] = [keys, values].map((all) => all.slice(0, first, to)) as [Tensor, Tensor];
-      runner.run(planSelfAttention(rowsOf(q), k, v, rowsOf(out), { ...options, window }));
+      const scales = { kRowScales: kScales?.slice(0, first, to), vRowScales: vScales?.slice(0, first, to) };
+      runner.run(planSelfAttention(rowsOf(q), k, v, rowsOf(out), { ...options, ...scales, window }));
     }
   if (gate) runner.run(planSwiglu(gate, out, out, { activation: 'sigmoid' }));
   if (w.vB) step.perHead(out, w.vB.weight, rows.values);
@@ -492,7 +500,7 @@ function piecesOf(chunk: number | undefined, from: number, to: number): [first: 
  */
 function attendBothWays(
   { runner, batch }: Step,
-  { q, keys, values }: Heads,
+  { q, keys, values, kScales, vScales }: Heads,
   out: Tensor<'f32'>,
   window: number | undefined,
   options: SelfAttentionOptions,
@@ -502,14 +510,18 @@ function attendBothWays(
   const between = [first, batch - last] as const;
   if (between[1] > between[0])
     runner.run(
-      planSelfAttention(q.slice(0, ...between), keys, values, out.slice(0, ...between), { ...options, causal: false }),
+      planSelfAttention(q.slice(0, ...between), keys, values, out.slice(0, ...between), {
+        ...options,
+        ...{ kRowScales: kScales, vRowScales: vScales, causal: false },
+      }),
     );
   const sides = [[first, (x: Tensor) => x] as const, [last, reversed] as const];
   for (const [count, turned] of sides) {
     if (count === 0) continue;
-    const head = (x: Tensor, rows: number): Tensor => turned(x).slice(0, 0, rows);
+    const head = <D extends Dtype>(x: Tensor<D>, rows: number): Tensor<D> => turned(x).slice(0, 0, rows) as Tensor<D>;
     const seen = count + window! - 1;
-    const wide = { ...options, window: 2 * window! - 1 };
+    const scales = { kRowScales: kScales && head(kScales, seen), vRowScales: vScales && head(vScales, seen) };
+    const wide = { ...options, ...scales, window: 2 * window! - 1 };
     runner.run(planSelfAttention(head(q, count), head(keys, seen), head(values, seen), head(out, count), wide));
   }
 }
@@ -612,8 +624,11 @@ interface Heads {
   readonly q: Tensor<'f32'>;
   /** Its sigmoid multiplies the result, `[t, n, dv]`. */
   readonly gate?: Tensor<'f32'> | undefined;
-  readonly keys: Tensor;
-  readonly values: Tensor;
+  readonly keys: Tensor<CacheDtype>;
+  readonly values: Tensor<CacheDtype>;
+  /** `[p + t, m]`, of a cache in i8. */
+  readonly kScales?: Tensor<'f32'> | undefined;
+  readonly vScales?: Tensor<'f32'> | undefined;
 }
 
 /** Computes heads with three matrices. Queries rotate in place, keys on their way into the cache. */
@@ -625,6 +640,8 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   const { rope } = cache.layers[layer]!;
   const [kCache, vCache] = [cache.k[sharesWith]!, cache.v[sharesWith]!]; // [capacity, m, d], [capacity, m, dv]
   const [keys, values] = [kCache.slice(0, 0, total), vCache.slice(0, 0, total)];
+  const [kScales, vScales] = [cache.kScales, cache.vScales].map((all) => all[sharesWith]?.slice(0, 0, total));
+  const added = (all: Tensor<'f32'> | undefined): Tensor<'f32'> | undefined => all?.slice(0, past, total);
   const parts = family.outputGate ? 2 : 1;
   const first = (x: Tensor<'f32'>, count: number): Tensor<'f32'> => x.slice(1, 0, count);
   const queries = step
@@ -648,7 +665,7 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   if (!w.k) {
     if (!together) normed('q_norm', q, w.qNorm);
     runner.run(bindRopeParts(step.ropePlan(rope!), [{ x: q, out: q, norm: headNorm(qNorm) }]));
-    return { q, keys, values };
+    return { q, keys, values, kScales, vScales };
   }
   const k = step.linear(input, w.k, first(rows.k, numKvHeads * headDim)).view([batch, numKvHeads, headDim]);
   step.seen?.('k', k, layer);
@@ -668,12 +685,12 @@ function plainHeads(step: Step, w: LayerWeights, layer: number, input: Tensor<'f
   if (rope && !last) {
     const pair = [
       { x: q, out: q, norm: headNorm(qNorm) },
-      { x: k, out: kCache, norm: headNorm(kNorm), rows: past },
+      { x: k, out: kCache, norm: headNorm(kNorm), rows: past, rowScales: cache.kScales[layer] },
     ];
     runner.run(bindRopeParts(step.ropePlan(rope), pair));
-  } else storeRows(runner, k, kCache.slice(0, past, total));
-  storeRows(runner, v, vCache.slice(0, past, total));
-  return { q, gate, keys, values };
+  } else storeRows(runner, k, kCache.slice(0, past, total), added(kScales));
+  storeRows(runner, v, vCache.slice(0, past, total), added(vScales));
+  return { q, gate, keys, values, kScales, vScales };
 }
 
 const onesOf = (d: number): Tensor<'f32'> => tensorFrom(new Float32Array(d).fill(1)) as Tensor<'f32'>;

@@ -12,9 +12,9 @@ import {
   type Tensor,
   tensorFrom,
 } from 'ropewalk';
-import { type CacheDtype, cacheWidths, stateShapes } from './memory.js';
+import { type CacheDtype, cacheWidths, isEightBits, stateShapes } from './memory.js';
 import type { DecoderConfig, LayerConfig } from './types.js';
-import { attends, layerSizes } from './weights.js';
+import { attends } from './weights.js';
 
 /** The rows that a shift moves at a time. */
 const SHIFT_ROWS = 512;
@@ -30,6 +30,9 @@ export class KvCache {
   readonly k: readonly Tensor<CacheDtype>[];
   /** Values `[capacity, num_kv_heads, value_dim]` for each layer; none with latent attention. */
   readonly v: readonly Tensor<CacheDtype>[];
+  /** The scales of keys in i8, `[capacity, num_kv_heads]`, and of values: value = stored · scale. */
+  readonly kScales: readonly (Tensor<'f32'> | undefined)[];
+  readonly vScales: readonly (Tensor<'f32'> | undefined)[];
   /** The states of each layer without attention; see stateShapes. Before the first token they hold anything. */
   readonly states: readonly (readonly Tensor<'f32'>[])[];
   readonly layers: readonly LayerConfig[];
@@ -56,8 +59,7 @@ export class KvCache {
     const rows = (kind: 'keys' | 'values'): Tensor<CacheDtype>[] => {
       const all = new Array<Tensor<CacheDtype>>(this.layers.length);
       for (const [layer, one] of this.layers.entries()) {
-        const width = cacheWidths(config, layer)[kind];
-        const heads = config.latent ? 1 : layerSizes(config, layer).numKvHeads;
+        const { [kind]: width, heads } = cacheWidths(config, layer);
         if (attends(one) && width > 0) all[layer] = take(dtype, [capacity, heads, width / heads]);
       }
       return all;
@@ -65,6 +67,9 @@ export class KvCache {
     try {
       this.k = rows('keys');
       this.v = config.latent ? [] : rows('values');
+      const scales = (all: readonly Tensor[]): (Tensor<'f32'> | undefined)[] =>
+        all.map(({ dtype: type, shape }) => (type === 'i8' ? take('f32', shape.slice(0, 2)) : undefined));
+      [this.kScales, this.vScales] = [scales(this.k), scales(this.v)];
       const shapes = stateShapes(config);
       this.states = this.layers.map(({ recurrent }) => (recurrent ? shapes.map((shape) => take('f32', shape)) : []));
     } catch (error) {
@@ -85,22 +90,32 @@ export class KvCache {
   }
 }
 
-/** Copies f32 heads `[t, m, d]` into rows of a cache, each value rounded once. */
-export function storeRows(runner: Runner, x: Tensor<'f32'>, rows: Tensor<CacheDtype>): void {
-  if (rows.dtype === 'f8_e4m3') {
+/**
+ * Copies f32 heads `[t, m, d]` into rows of a cache, each value rounded once.
+ *
+ * @param rowScales - `[t, m]`, of rows in i8; written
+ */
+export function storeRows(runner: Runner, x: Tensor<'f32'>, rows: Tensor<CacheDtype>, rowScales?: Tensor<'f32'>): void {
+  if (isEightBits(rows.dtype)) {
     const plan = planRope({ headDim: 2, base: 1, pairing: 'half', positions: 0, seqLen: x.shape[0]! });
-    runner.run(bindRopeParts(plan, [{ x, out: rows, rotate: false }]));
+    runner.run(bindRopeParts(plan, [{ x, out: rows, rotate: false, rowScales }]));
   } else runner.run(planRearrange(x, rows));
 }
 
 /** Copies rows of a cache, `[t, m, d]`, as f32. */
-export function widenRows(runner: Runner, rows: Tensor<CacheDtype>, out: Tensor<'f32'>): void {
-  if (rows.dtype === 'f8_e4m3') {
+export function widenRows(
+  runner: Runner,
+  rows: Tensor<CacheDtype>,
+  out: Tensor<'f32'>,
+  rowScales?: Tensor<'f32'>,
+): void {
+  if (isEightBits(rows.dtype)) {
     // Attention reads 8 bits, and its result for a single key is that key's value.
     const alone = (x: Tensor): Tensor => x.unsqueeze().permute([1, 0, 2, 3]); // [t, 1, m, d]
     const x = alone(rows);
     const q = tensorFrom(new Float32Array(1), { shape: x.shape, strides: [0, 0, 0, 0] });
-    runner.run(planSelfAttention(q, x, x, alone(out)));
+    const scales = rowScales?.unsqueeze().permute([1, 0, 2]);
+    runner.run(planSelfAttention(q, x, x, alone(out), { kRowScales: scales, vRowScales: scales }));
   } else runner.run(planRearrange(rows, out));
 }
 
@@ -111,6 +126,9 @@ export interface CachedRows {
   readonly k: readonly (Tensor<CacheDtype> | undefined)[];
   /** The same for values; empty if the keys hold them. */
   readonly v: readonly (Tensor<CacheDtype> | undefined)[];
+  /** The scales of keys and values in i8. */
+  readonly kScales?: KvCache['kScales'];
+  readonly vScales?: KvCache['vScales'];
   readonly layers: readonly LayerConfig[];
 }
 
@@ -128,32 +146,36 @@ export function shiftRows(
   plain: number,
   { from, count }: { readonly from: number; readonly count: number },
 ): void {
-  const { length, k, v, layers } = rows;
+  const { length, k, v, kScales = [], vScales = [], layers } = rows;
   const moved = length - from - count;
   if (moved <= 0 || count <= 0) return;
   const most = Math.min(moved, SHIFT_ROWS);
   const width = Math.max(...[...k, ...v].map((tensor) => (tensor ? tensor.shape[1]! * tensor.shape[2]! : 0)));
   const scratch = runner.allocate('f32', [most, width]);
   /** Moves rows piece by piece through `scratch`, because source and target may overlap. */
-  const move = (tensor: Tensor<CacheDtype>, back: ((rows: number) => RopePlan) | undefined): void => {
+  const move = (
+    tensor: Tensor<CacheDtype>,
+    scales: Tensor<'f32'> | undefined,
+    back: ((rows: number) => RopePlan) | undefined,
+  ): void => {
     const [, heads, d] = tensor.shape as [number, number, number];
     for (let to = from; to + count < length; to += most) {
       const piece = Math.min(most, length - count - to);
       const source = tensor.slice(0, to + count, to + count + piece);
       const rows = scratch.slice(0, 0, piece).slice(1, 0, heads * d);
       const held = rows.view([piece, heads, d]);
-      widenRows(runner, source, held);
+      widenRows(runner, source, held, scales?.slice(0, to + count, to + count + piece));
       if (back) runner.run(bindRopeParts(back(piece), [{ x: held, out: held }]));
-      storeRows(runner, held, tensor.slice(0, to, to + piece));
+      storeRows(runner, held, tensor.slice(0, to, to + piece), scales?.slice(0, to, to + piece));
     }
   };
   try {
     for (const [layer, { rope }] of layers.entries()) {
       const keys = k[layer];
       if (!keys) continue;
-      move(keys.slice(2, plain, keys.shape[2]!), rope && rotateBack(rope, count, most));
-      if (plain > 0) move(keys.slice(2, 0, plain), undefined);
-      if (v.length > 0) move(v[layer]!, undefined);
+      move(keys.slice(2, plain, keys.shape[2]!), kScales[layer], rope && rotateBack(rope, count, most));
+      if (plain > 0) move(keys.slice(2, 0, plain), undefined, undefined);
+      if (v.length > 0) move(v[layer]!, vScales[layer], undefined);
     }
   } finally {
     scratch.dispose();

@@ -188,5 +188,7 @@ function checkSession(config: DecoderConfig, { context, cacheDtype }: Required<S
   if (!Number.isInteger(context) || context < 1 || context > config.maxContext)
     refuse('RANGE', `${where}: context`, `an integer in [1, ${config.maxContext}], the model's own context`, context);
   if (!CACHE_DTYPES.includes(cacheDtype))
-    refuse('DTYPE', `${where}: cacheDtype`, 'f32, f16, bf16 or f8_e4m3', cacheDtype);
+    refuse('DTYPE', `${where}: cacheDtype`, 'f32, f16, bf16, f8_e4m3 or i8', cacheDtype);
+  if (cacheDtype === 'i8' && config.latent)
+    fail('UNSUPPORTED', `${where}: cacheDtype`, 'latent vectors have no i8 cache. Take f8_e4m3 or f16.');
 }

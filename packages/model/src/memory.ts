@@ -11,7 +11,12 @@ const MAX_LOGITS = 2 ** 22;
 
 /** The dtype of a KV cache. */
 export type CacheDtype = Required<SessionOptions>['cacheDtype'];
-export const CACHE_DTYPES: readonly CacheDtype[] = ['f32', 'f16', 'bf16', 'f8_e4m3'];
+export const CACHE_DTYPES: readonly CacheDtype[] = ['f32', 'f16', 'bf16', 'f8_e4m3', 'i8'];
+
+/** Says whether a cache has 8 bits, which no operator but RoPE and attention takes. */
+export function isEightBits(dtype: CacheDtype): dtype is 'f8_e4m3' | 'i8' {
+  return dtype === 'f8_e4m3' || dtype === 'i8';
+}
 
 /** The limits of memory. */
 export interface MemoryLimits {
@@ -96,10 +101,10 @@ export type Activation = ReturnType<typeof activationsOf>[number][0];
 /** Counts the elements of one token's keys and values in one layer. Latent attention has its values in the keys. */
 export function cacheWidths(config: DecoderConfig, layer: number) {
   const { latent } = config;
-  if (latent) return { keys: latent.rank + latent.rope, values: 0 };
+  if (latent) return { keys: latent.rank + latent.rope, values: 0, heads: 1 };
   const { numKvHeads, headDim, valueDim, sharesWith } = layerSizes(config, layer);
-  if (sharesWith !== undefined) return { keys: 0, values: 0 };
-  return { keys: numKvHeads * headDim, values: numKvHeads * valueDim };
+  if (sharesWith !== undefined) return { keys: 0, values: 0, heads: 0 };
+  return { keys: numKvHeads * headDim, values: numKvHeads * valueDim, heads: numKvHeads };
 }
 
 /** Lists the shapes of a layer's states, which are f32. */
@@ -141,8 +146,12 @@ export function memoryOf(
   const { context, cacheDtype } = session;
   const layers = config.layers(context);
   const states = layers.filter(({ recurrent }) => recurrent).length;
-  const cached = layers.map((layer, n) => (attends(layer) ? cacheWidths(config, n) : { keys: 0, values: 0 }));
-  const cacheBytesPerToken = cached.reduce((sum, { keys, values }) => sum + keys + values, 0) * sizeBytes(cacheDtype);
+  const cached = layers.map((layer, n) => (attends(layer) ? cacheWidths(config, n) : { keys: 0, values: 0, heads: 0 }));
+  const scaleBytes = cacheDtype === 'i8' ? 2 * 4 : 0; // of a head's key and value
+  const cacheBytesPerToken = cached.reduce(
+    (sum, { keys, values, heads }) => sum + (keys + values) * sizeBytes(cacheDtype) + heads * scaleBytes,
+    0,
+  );
   const stateSizes = stateShapes(config).map((shape) => shape.reduce((size, length) => size * length, 4));
   const cacheBytes = context * cacheBytesPerToken + states * stateSizes.reduce((sum, size) => sum + size, 0);
   const keysBytes = context * Math.max(...cached.flatMap(({ keys, values }) => [keys, values])) * sizeBytes(cacheDtype);

@@ -36,9 +36,11 @@ export async function saveSession(model: Model, kept: KeptSession): Promise<Uint
     ['tokens', tensorFrom(Int32Array.from(tokens), { shape: [tokens.length] })],
     ['hidden', tensorFrom(await model.hidden([0]), { shape: [model.config.hiddenSize] })],
   ]);
-  for (const [name, tensor] of rowsOf(cache, tokens.length)) {
-    const { dtype, shape } = tensor;
-    saved.set(name, tensorFrom(await tensor.read(), { dtype, shape }));
+  const save = async (name: string, tensor: Tensor): Promise<unknown> =>
+    saved.set(name, tensorFrom(await tensor.read(), { dtype: tensor.dtype, shape: tensor.shape }));
+  for (const [name, tensor, scales] of rowsOf(cache, tokens.length)) {
+    await save(name, tensor);
+    if (scales) await save(scalesOf(name), scales);
   }
   return writeSafetensors(saved, { format: FORMAT });
 }
@@ -83,12 +85,17 @@ export async function restoreSession(
     if (tokens.length > session.capacity)
       refuse('RANGE', 'restoreSession: context', `at least ${tokens.length}, the tokens of the file`, session.capacity);
     const { runner } = sequenceOf(session).decoder;
-    for (const [name, tensor] of rowsOf(cache, tokens.length)) {
+    for (const [name, tensor, scales] of rowsOf(cache, tokens.length)) {
       const held = take(name, tensor.shape);
-      if (held.dtype === tensor.dtype) runner.run(planRearrange(held, tensor));
-      else {
-        const wide = tensorFrom<'f32'>(Float32Array.from(await held.readNumbers()), { shape: held.shape });
-        storeRows(runner, wide, tensor as KvCache['k'][number]);
+      const heldScales = held.dtype === 'i8' ? take(scalesOf(name), tensor.shape.slice(0, -1)) : undefined;
+      if (held.dtype === tensor.dtype) {
+        runner.run(planRearrange(held, tensor));
+        if (scales) runner.run(planRearrange(heldScales!, scales));
+      } else {
+        const factors = await heldScales?.readNumbers();
+        const d = tensor.shape.at(-1)!;
+        const wide = Float32Array.from(await held.readNumbers(), (x, n) => x * (factors?.[Math.floor(n / d)] ?? 1));
+        storeRows(runner, tensorFrom<'f32'>(wide, { shape: held.shape }), tensor as KvCache['k'][number], scales);
       }
     }
     await runner.finish();
@@ -103,18 +110,23 @@ export async function restoreSession(
 const sequenceOf = (session: KeptSession['session']): Partial<KernelSequence> & Pick<KernelSequence, 'decoder'> =>
   (session as DecoderSession).sequence as KernelSequence;
 
+/** Names the scales of keys or values in i8. */
+const scalesOf = (name: string): string => `${name}.scales`;
+
 function cacheOf(session: KeptSession['session'], where: string): KvCache {
   const { cache } = sequenceOf(session);
   const next = 'Load the model without engine.';
   return cache ?? fail('UNSUPPORTED', `${where}: model`, `only our kernels give keys and values away. ${next}`);
 }
 
-/** Yields the tensors of a cache by name: the first rows of keys and values, and whole states. */
-function* rowsOf({ k, v, states }: KvCache, rows: number): Generator<[string, Tensor]> {
-  for (const [name, layers] of Object.entries({ k, v }))
-    for (const [layer, tensor] of layers.entries()) if (tensor) yield [`${layer}.${name}`, tensor.slice(0, 0, rows)];
+/** Yields the tensors of a cache by name: the first rows of keys and values, with their scales, and whole states. */
+function* rowsOf(cache: KvCache, rows: number): Generator<[string, Tensor, Tensor<'f32'> | undefined]> {
+  const { k, v, kScales, vScales, states } = cache;
+  for (const [name, layers, scales] of [['k', k, kScales] as const, ['v', v, vScales] as const])
+    for (const [layer, tensor] of layers.entries())
+      if (tensor) yield [`${layer}.${name}`, tensor.slice(0, 0, rows), scales[layer]?.slice(0, 0, rows)];
   for (const [layer, list] of states.entries())
-    for (const [n, tensor] of list.entries()) yield [`${layer}.state.${n}`, tensor];
+    for (const [n, tensor] of list.entries()) yield [`${layer}.state.${n}`, tensor, undefined];
 }
 
 /** Returns the root mean square of a − b over that of b. */

@@ -291,10 +291,10 @@ export interface SessionOptions {
   /** Tokens that fit. Default: the context of loadModel, or else the model's own context, but at most 4096. */
   readonly context?: number;
   /**
-   * Dtype of keys and values. Default: that of loadModel, or else f32. The 16-bit types halve the memory, `f8_e4m3`
-   * halves it again; each value is rounded once.
+   * Dtype of keys and values. Default: that of loadModel, or else f32. The 16-bit types halve the memory, the 8-bit
+   * ones halve it again; each value is rounded once. `i8` has a scale for each token and head.
    */
-  readonly cacheDtype?: 'f32' | 'f16' | 'bf16' | 'f8_e4m3';
+  readonly cacheDtype?: 'f32' | 'f16' | 'bf16' | 'f8_e4m3' | 'i8';
 }
 
 /** A session and the tokens in its cache, for several calls of generate on one conversation. */

@@ -227,6 +227,7 @@ describe('the KV cache', () => {
       ['f16', 2 ** -11],
       ['bf16', 2 ** -8],
       ['f8_e4m3', 2 ** -4],
+      ['i8', 1 / 127],
     ] as const) {
       const session = model.openSession({ cacheDtype });
       const got = await session.append(TOKENS, { logits: 'all' });
@@ -330,10 +331,14 @@ describe('K-shift', () => {
    * has those of one.
    */
   const TURNED = 8 * 2 ** -24;
-  const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8, f8_e4m3: 2 ** -4 } as const;
+  // In i8 an error is a part of the head's largest value, and turning makes both up to √2 larger.
+  const half = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8, f8_e4m3: 2 ** -4, i8: Math.SQRT2 / 254 } as const;
 
   async function keys(session: Session): Promise<Float64Array> {
-    return kernelSequence(session).cache.k[0]!.slice(0, 0, session.length).readNumbers();
+    const { k, kScales } = kernelSequence(session).cache;
+    const stored = await k[0]!.slice(0, 0, session.length).readNumbers();
+    const scales = await kScales[0]?.readNumbers();
+    return Float64Array.from(stored, (value, n) => value * (scales?.[Math.floor(n / k[0]!.shape[2]!)] ?? 1));
   }
 
   for (const [label, shape] of Object.entries({
@@ -343,7 +348,7 @@ describe('K-shift', () => {
   } as Record<string, TinyShape>)) {
     const made = tinyModel(label, shape);
     for (const format of ['huggingFace', 'gguf'] as const) {
-      for (const cacheDtype of ['f32', 'f16', 'bf16', 'f8_e4m3'] as const) {
+      for (const cacheDtype of ['f32', 'f16', 'bf16', 'f8_e4m3', 'i8'] as const) {
         test(`the first layer's keys are those of a fresh run: ${label}, ${format}, ${cacheDtype}`, async () => {
           const session = (await open(made[format]())).openSession({ cacheDtype });
           await session.append(TOKENS, { logits: 'none' });
@@ -485,7 +490,7 @@ describe('refusals', () => {
       );
     assert.throws(() => model.openSession({ cacheDtype: 'f64' as 'f32' }), {
       code: 'DTYPE',
-      message: /cacheDtype: expected f32, f16, bf16 or f8_e4m3/,
+      message: /cacheDtype: expected f32, f16, bf16, f8_e4m3 or i8/,
     });
   });
 

@@ -104,7 +104,7 @@ describe("variants of families: llama.cpp's logits and tokens", () => matches(go
 
 describe('families: sessions', () => {
   for (const vector of vectors) {
-    test(`${vector.name}: token by token, after a truncation, and in an f16 cache`, async () => {
+    test(`${vector.name}: token by token, after a truncation, and in caches of f16 and i8`, async () => {
       const model = await loadVector(vector, 'cpu');
       const prompt = Array.from(vector.array('tokens')!).slice(0, 40);
       const session = model.openSession();
@@ -120,6 +120,16 @@ describe('families: sessions', () => {
         const last = whole.subarray(39 * vector.vocab);
         // Keys and values have 11 bits, and logits are up to 11: the error was measured as 0.014 at most.
         check(await half.append(prompt.slice(-1)), last, 0.05, 'f16 cache');
+        if (model.config.latent) {
+          assert.throws(
+            () => model.openSession({ cacheDtype: 'i8' }),
+            /latent vectors have no i8 cache\. Take f8_e4m3/,
+          );
+          return;
+        }
+        const eighth = model.openSession({ cacheDtype: 'i8' });
+        await eighth.append(prompt.slice(0, -1), { logits: 'none' });
+        check(await eighth.append(prompt.slice(-1)), last, (0.05 * 2 ** 11) / 127, 'i8 cache'); // as much more as its roundings are larger
       } finally {
         model.dispose();
       }

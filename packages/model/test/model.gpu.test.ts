@@ -53,12 +53,14 @@ describe('a decoder on webgpu', { skip: noGpu }, () => {
       for (const name of Object.keys(counts) as (keyof GpuCounts)[]) counts[name] = 0;
     }
 
-    const narrow = loaded.openSession({ cacheDtype: 'f8_e4m3' });
-    await narrow.append(TOKENS.slice(0, 5), { logits: 'none' });
-    await narrow.shift(1, 2);
-    const rounded = 2 * made.shape.layers * 2 ** -4;
-    assertClose(await narrow.append([9]), made.logits(kept).slice(-64), rounded, 'in 8 bits, after a shift');
-    narrow.dispose();
+    for (const [cacheDtype, unit] of [['f8_e4m3', 2 ** -4] as const, ['i8', 1 / 127] as const]) {
+      const narrow = loaded.openSession({ cacheDtype });
+      await narrow.append(TOKENS.slice(0, 5), { logits: 'none' });
+      await narrow.shift(1, 2);
+      const rounded = 2 * made.shape.layers * unit;
+      assertClose(await narrow.append([9]), made.logits(kept).slice(-64), rounded, `${cacheDtype}, after a shift`);
+      narrow.dispose();
+    }
     loaded.dispose();
 
     const [cpu, gpu] = [

@@ -2,7 +2,8 @@
 import { readList } from '../core/arguments.js';
 import type { Dtype } from '../core/dtypes.js';
 import { fail, refuse } from '../core/errors.js';
-import { isEightBits } from './checks.js';
+import type { Tensor } from '../core/tensor.js';
+import { checkDims, checkDtype, isEightBits } from './checks.js';
 
 /**
  * The scale of an 8-bit KV cache: **value = stored · scale**, and stored = round(value / scale). One number, or a list of
@@ -18,6 +19,8 @@ export type CacheScale = number | ArrayLike<number>;
 /** Scales within these bounds can be used in f32 kernels without overflow or underflow of the products. */
 const LEAST = 2 ** -64;
 const LARGEST = 2 ** 64;
+/** A row whose largest magnitude is below this has the scale 0. */
+export const LEAST_ROW = 2 ** -100;
 
 /**
  * Reads the scale of a cache of this dtype.
@@ -54,4 +57,27 @@ export function readScale(
   const each = all.length / given.length;
   for (let n = 0; n < given.length; n++) all.fill(check(given[n]!, `${where}[${n}]`), n * each, (n + 1) * each);
   return all;
+}
+
+/**
+ * Checks the scales of an i8 cache's rows, one for each row and head.
+ *
+ * @param scales - f32, the shape of `cache` without its last dimension
+ * @returns them with a last dimension of 1
+ * @throws {RopewalkError} UNSUPPORTED for another dtype of the cache, or beside a scale; SHAPE or DTYPE
+ */
+export function readRowScales(
+  scales: Tensor | undefined,
+  cache: Tensor,
+  scale: CacheScale | undefined,
+  where: string,
+): Tensor<'f32'> | undefined {
+  if (scales === undefined) return undefined;
+  checkDims(scales, where, cache.shape.slice(0, -1));
+  checkDtype(scales, where, 'f32');
+  if (cache.dtype !== 'i8')
+    fail('UNSUPPORTED', where, `the cache is ${cache.dtype}. Give scales of rows to an i8 one.`);
+  if (scale !== undefined) fail('UNSUPPORTED', where, 'the cache has a fixed scale too. Give one of the two.');
+  const order = Array.from({ length: cache.rank }, (_, n) => (n + 1) % cache.rank);
+  return scales.unsqueeze().permute(order) as Tensor<'f32'>;
 }

@@ -15,7 +15,7 @@ import {
   checkStored,
   isEightBits,
 } from './checks.js';
-import { type CacheScale, readScale } from './scales.js';
+import { type CacheScale, readRowScales, readScale } from './scales.js';
 
 /** A paged KV cache: k and v are `[block, block_size, num_kv_heads, d]`, and sequences share the blocks. */
 export interface PagedOptions {
@@ -50,12 +50,16 @@ export interface SelfAttentionOptions {
   readonly kScale?: CacheScale;
   /** The scale of v, likewise. */
   readonly vScale?: CacheScale;
+  /** In place of `kScale`, for an i8 k: a scale for each row and head, f32, k's shape without head_dim. */
+  readonly kRowScales?: Tensor<'f32'>;
+  /** The scales of v's rows, likewise. */
+  readonly vRowScales?: Tensor<'f32'>;
   /** Says that k and v are paged, and where their blocks lie. */
   readonly paged?: PagedOptions;
 }
 
 const NAMES: OptionNames<SelfAttentionOptions> = /* @__PURE__ */ optionNames(
-  'scale causal window softcap sinks kScale vScale paged',
+  'scale causal window softcap sinks kScale vScale kRowScales vRowScales paged',
 );
 const NOT_CAUSAL = 'a window needs causal attention. Leave out window, or causal=false.';
 const PAGED_NAMES: OptionNames<PagedOptions> = { blockTable: true, lengths: true };
@@ -83,6 +87,9 @@ export interface SelfAttentionPlan {
   readonly kScale: Float32Array | undefined;
   /** `[num_kv_heads, dv]` */
   readonly vScale: Float32Array | undefined;
+  /** `[batch, total, num_kv_heads, 1]`, or in blocks as k: value = stored · scale. */
+  readonly kRowScales: Tensor<'f32'> | undefined;
+  readonly vRowScales: Tensor<'f32'> | undefined;
   readonly pages: Pages | undefined;
   /** The number of keys of a sequence; with pages, of the longest one. */
   readonly total: number;
@@ -105,7 +112,7 @@ export interface SelfAttentionPlan {
  *   a KV cache of halves; or in i8, f8_e4m3 or f8_e5m2 with `kScale`; with `paged`, `[block, block_size, num_kv_heads, d]`
  * @param v - `[total, num_kv_heads, dv]`, the dtype of k; dv may differ from d; with `paged` in blocks as k
  * @param out - `[seq, num_heads, dv]`, the dtype of q; written; shares no memory with the inputs
- * @param options - scale, causal, window, softcap, sinks, kScale, vScale, paged
+ * @param options - scale, causal, window, softcap, sinks, kScale, vScale, kRowScales, vRowScales, paged
  * @throws {RopewalkError} SHAPE, DTYPE, RANGE or ALIAS
  * @see InfiniTensor/llaisys@7740d46f, self_attention
  */
@@ -147,8 +154,10 @@ export function planSelfAttention(
   checkCache(k, 'self_attention: k');
   if (!isEightBits(k.dtype)) checkStored(k, 'self_attention: k', q.dtype);
   checkDtype(v, 'self_attention: v', k.dtype);
-  const kScale = readScale(given.kScale, k.dtype, numKvHeads, d, 'self_attention: kScale');
-  const vScale = readScale(given.vScale, k.dtype, numKvHeads, dv, 'self_attention: vScale');
+  const kRowScales = readRowScales(given.kRowScales, k, given.kScale, 'self_attention: kRowScales');
+  const vRowScales = readRowScales(given.vRowScales, v, given.vScale, 'self_attention: vRowScales');
+  const kScale = kRowScales ? undefined : readScale(given.kScale, k.dtype, numKvHeads, d, 'self_attention: kScale');
+  const vScale = vRowScales ? undefined : readScale(given.vScale, k.dtype, numKvHeads, dv, 'self_attention: vScale');
   if (sinks !== undefined) {
     checkDims(sinks, 'self_attention: sinks', [numHeads]);
     checkStored(sinks, 'self_attention: sinks', q.dtype);
@@ -164,6 +173,8 @@ export function planSelfAttention(
   checkApart(out, 'self_attention: attn_val', 'k', k);
   checkApart(out, 'self_attention: attn_val', 'v', v);
   if (sinks) checkApart(out, 'self_attention: attn_val', 'sinks', sinks);
+  if (kRowScales) checkApart(out, 'self_attention: attn_val', 'kRowScales', kRowScales);
+  if (vRowScales) checkApart(out, 'self_attention: attn_val', 'vRowScales', vRowScales);
   const four = (t: Tensor): Tensor => (t.rank === 4 ? t : t.unsqueeze());
   return checkedPlan<SelfAttentionPlan>({
     checked: CHECKED,
@@ -174,6 +185,8 @@ export function planSelfAttention(
     out: four(out),
     kScale,
     vScale,
+    kRowScales: kRowScales && four(kRowScales),
+    vRowScales: vRowScales && four(vRowScales),
     pages,
     total,
     scale,

@@ -3,6 +3,7 @@ import { bitsOf, loadNumber, storeNumber } from '../core/dtypes.js';
 import { hostOf } from '../core/tensor.js';
 import type { RopeCall, RopePart } from '../ops/rope/call.js';
 import type { RopePlan } from '../ops/rope/plan.js';
+import { LEAST_ROW } from '../ops/scales.js';
 import { readAll } from './elements.js';
 
 /**
@@ -18,12 +19,13 @@ export function ropeReference({ plan, parts }: RopeCall): void {
   for (const part of parts) rotatePart(plan, part);
 }
 
-function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, norm }: RopePart): void {
+function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, rowScales, norm }: RopePart): void {
   const { rotaryOffset, read, write, table } = plan;
   const [batch, seqLen, numHeads, headDim] = x.shape as [number, number, number, number];
   const pairs = rotate ? table.pairs : 0;
   const source = hostOf(x, 'rope: x');
   const target = hostOf(out, 'rope: out');
+  const ownScales = rowScales && hostOf(rowScales, 'rope: rowScales');
   const sourceBits = bitsOf(source);
   const targetBits = bitsOf(target);
   const weight = norm && readAll(norm.weight, 'rope: norm.weight');
@@ -60,6 +62,14 @@ function rotatePart(plan: RopePlan, { x, out, rows, blockSize, rotate, scale, no
           const o0 = rotaryOffset + j * write.step;
           y[o0] = x0 * cos - x1 * sin;
           y[o0 + write.gap] = x0 * sin + x1 * cos;
+        }
+        let own = 1;
+        if (rowScales && ownScales) {
+          const largest = y.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+          own = largest < LEAST_ROW ? 0 : Math.fround(largest / 127);
+          const [inBlock, inRow, inHead] = rowScales.strides as [number, number, number];
+          ownScales[rowScales.offset + block! * inBlock + outRow! * inRow + h * inHead] = own;
+          for (let i = 0; i < headDim; i++) y[i] = own === 0 ? 0 : y[i]! / own;
         }
         for (let i = 0; i < headDim; i++) {
           const rotated = i >= rotaryOffset && i < rotaryOffset + 2 * pairs;

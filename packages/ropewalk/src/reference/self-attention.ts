@@ -7,7 +7,7 @@ import { readAll, writeAll } from './elements.js';
  * stored · scale; in a paged cache a key is found by the block table.
  */
 export function selfAttentionReference(plan: SelfAttentionPlan): void {
-  const { q, k, v, out, kScale, vScale, pages, scale, causal, window, softcap, sinks } = plan;
+  const { q, k, v, out, kScale, vScale, kRowScales, vRowScales, pages, scale, causal, window, softcap, sinks } = plan;
   const [batch, seq, numHeads, d] = q.shape as [number, number, number, number];
   const numKvHeads = k.shape[2]!;
   const dv = v.shape[3]!;
@@ -19,6 +19,8 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
   const y = new Float64Array(batch * seq * numHeads * dv); // [batch, seq, num_heads, dv]
   multiply(ks, kScale);
   multiply(vs, vScale);
+  if (kRowScales) multiplyRows(ks, readAll(kRowScales, 'self_attention: kRowScales'));
+  if (vRowScales) multiplyRows(vs, readAll(vRowScales, 'self_attention: vRowScales'));
   const weights = new Float64Array(plan.total);
   for (let b = 0; b < batch; b++) {
     const total = pages ? pages.lengths[b]! : plan.total;
@@ -62,4 +64,10 @@ export function selfAttentionReference(plan: SelfAttentionPlan): void {
 /** Multiplies stored values by their scales, which repeat for each row. */
 function multiply(values: Float64Array, scales: Float32Array | undefined): void {
   if (scales) for (let n = 0; n < values.length; n++) values[n]! *= scales[n % scales.length]!;
+}
+
+/** Multiplies the stored values of each row and head by their scale. */
+function multiplyRows(values: Float64Array, scales: Float64Array): void {
+  const d = values.length / scales.length;
+  for (let n = 0; n < values.length; n++) values[n]! *= scales[Math.floor(n / d)]!;
 }

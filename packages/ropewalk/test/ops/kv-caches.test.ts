@@ -53,7 +53,8 @@ interface Recipe {
   readonly skip: number;
   readonly rotate: boolean;
   readonly norm: boolean;
-  readonly scale: 'one' | 'heads' | 'dims';
+  /** `rows` stands for `one` where the cache is not i8. */
+  readonly scale: 'one' | 'heads' | 'dims' | 'rows';
 }
 
 const recipe: fc.Arbitrary<Recipe> = fc.record({
@@ -71,7 +72,7 @@ const recipe: fc.Arbitrary<Recipe> = fc.record({
   skip: fc.integer({ min: 0, max: 7 }),
   rotate: fc.boolean(),
   norm: fc.boolean(),
-  scale: fc.constantFrom<Recipe['scale']>('one', 'heads', 'dims'),
+  scale: fc.constantFrom<Recipe['scale']>('one', 'heads', 'dims', 'rows', 'rows'),
 });
 
 const BLOCK = 3;
@@ -106,9 +107,11 @@ function made(r: Recipe): { plan: RopePlan; part: RopePartOptions; layout: Recip
     if (n === r.skip) return -1;
     return r.place === 'slots' ? tokens - n : (n % r.seq) + (n < r.seq ? 1 : 2);
   });
-  const count = { one: 1, heads: r.heads, dims: r.heads * copied }[r.scale];
+  const count = { one: 1, rows: 1, heads: r.heads, dims: r.heads * copied }[r.scale];
+  const own = r.scale === 'rows' && r.outDtype === 'i8';
+  const ownScales = tensorFrom(new Float32Array(size / copied).fill(SENTINEL), { shape: shape.slice(0, -1) });
   const scales = Array.from({ length: count }, (_, n) => 0.02 + 0.003 * (n % 5));
-  const scale = r.scale === 'one' ? 0.025 : scales;
+  const scale = scales.length === 1 ? 0.025 : scales;
   return {
     plan,
     layout: r.layout,
@@ -119,7 +122,7 @@ function made(r: Recipe): { plan: RopePlan; part: RopePartOptions; layout: Recip
       ...(r.norm
         ? { norm: { weight: f64Tensor(wave(copied, 1.3), [copied], 'f32') as Tensor<FloatDtype>, eps: 1e-5 } }
         : {}),
-      ...(isFloat(r.outDtype) ? {} : { scale }),
+      ...(own ? { rowScales: ownScales as Tensor<'f32'> } : isFloat(r.outDtype) ? {} : { scale }),
       rotate: r.rotate,
     },
   };
@@ -166,7 +169,8 @@ for (const { name, runs } of BACKENDS) {
           const want = exact.part.out.storage.host as Float64Array;
           const scales = isFloat(r.outDtype)
             ? undefined
-            : bindRopeParts(units.plan, [units.part], layout).parts[0]!.scale!;
+            : bindRopeParts(units.plan, [units.part], layout).parts[0]!.scale;
+          const own = part.rowScales && (await part.rowScales.read());
           const width = part.x.shape[3]!;
           const low = newArray(r.outDtype, 1);
           const high = newArray(r.outDtype, 1);
@@ -179,10 +183,15 @@ for (const { name, runs } of BACKENDS) {
                 loadNumber(newArrayOf(r.outDtype), r.outDtype, 0),
                 `${n} was touched`,
               );
+              if (i < width && own) assert.equal(own[row], SENTINEL);
               continue;
             }
+            if (own && i === 0) {
+              const largest = want.slice(n, n + width).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+              assert.ok(Math.abs(own[row]! * 127 - largest) <= 40 * 2 ** -24 + 4 * 2 ** -24 * largest, `scale ${row}`);
+            }
             const head = layout === 'bsnh' ? row % third! : Math.floor(row / third!) % second!;
-            const scale = scales ? scales[head * width + i]! : 1;
+            const scale = own ? own[row]! : scales ? scales[head * width + i]! : 1;
             const slack = 40 * 2 ** -24;
             storeNumber(low, r.outDtype, 0, (want[n]! - slack) / scale);
             storeNumber(high, r.outDtype, 0, (want[n]! + slack) / scale);
@@ -195,6 +204,29 @@ for (const { name, runs } of BACKENDS) {
         }),
         drawn(runs),
       );
+      rw.dispose();
+    });
+
+    test('a row of zeros, or below 2^-100, has the scale 0; the smallest above it keeps 8 bits', async () => {
+      const rw = await openShared(name);
+      const plan = planRope({ headDim: 4, pairing: 'half', base: 10000, positions: [0, 1, 2] });
+      const small = 2 ** -100;
+      const x = tensorFrom<'f32'>(Float32Array.of(0, -0, 0, 0, small / 2, 0, 0, -small / 2, small, -small / 2, 0, 0), {
+        shape: [3, 1, 4],
+      });
+      const [out, rowScales] = [
+        zeros('i8', [3, 1, 4]),
+        tensorFrom<'f32'>(new Float32Array(3).fill(9), { shape: [3, 1] }),
+      ];
+      rw.ropeParts(plan, [{ x, out, rowScales, rotate: false }]);
+      await rw.finish();
+      const bits = await out.read();
+      assert.deepEqual(bits.slice(0, 8), new Int8Array(8));
+      assert.equal(bits[8], 127);
+      assert.ok(bits[9] === -63 || bits[9] === -64, 'a tie, where division may be off by some units');
+      const scales = await rowScales.read();
+      assert.deepEqual(scales.slice(0, 2), new Float32Array(2));
+      assert.ok(Math.abs(scales[2]! * 127 - small) <= 4 * 2 ** -24 * small);
       rw.dispose();
     });
 
@@ -256,7 +288,7 @@ const attentionRecipe: fc.Arbitrary<AttentionRecipe> = fc
     qDtype: fc.constantFrom<AttentionRecipe['qDtype']>('f32', 'f16', 'bf16'),
     cacheDtype: fc.constantFrom<CacheDtype>(...EIGHT_BITS, ...EIGHT_BITS, 'f32', 'f16'),
     blockSize: fc.constantFrom(1, 5, 16),
-    scale: fc.constantFrom<Recipe['scale']>('one', 'heads', 'dims'),
+    scale: fc.constantFrom<Recipe['scale']>('one', 'heads', 'dims', 'rows', 'rows'),
     window: fc.option(fc.integer({ min: 1, max: 100 }), { nil: undefined }),
     softcap: fc.option(fc.constant(5), { nil: undefined }),
     sinks: fc.boolean(),
@@ -276,15 +308,16 @@ function madeAttention(r: AttentionRecipe) {
   const wave = (n: number, by: number): number[] => Array.from({ length: n }, (_, i) => Math.sin(i * by + 1) * 2);
   const unit = r.cacheDtype === 'i8' ? 2 / 127 : 1 / 8;
   const scaleOf = (n: number): number | number[] =>
-    r.scale === 'one'
+    r.scale === 'one' || r.scale === 'rows'
       ? unit
       : Array.from({ length: r.scale === 'heads' ? kvHeads : kvHeads * n }, (_, i) => unit * (1 + (i % 3) / 2));
+  const own = r.scale === 'rows' && r.cacheDtype === 'i8';
   const options = {
     window: r.window,
     softcap: r.softcap,
     causal: r.causal,
     ...(r.sinks ? { sinks: f64Tensor(wave(kvHeads * group, 0.9), [kvHeads * group], r.qDtype) } : {}),
-    ...(isFloat(r.cacheDtype) ? {} : { kScale: scaleOf(d), vScale: scaleOf(dv) }),
+    ...(isFloat(r.cacheDtype) || own ? {} : { kScale: scaleOf(d), vScale: scaleOf(dv) }),
   };
   const q = f64Tensor(wave(batch * seq * kvHeads * group * d, 0.7), [batch, seq, kvHeads * group, d], r.qDtype);
   const maxBlocks = Math.max(...r.lengths.map((n) => Math.ceil(n / blockSize))) + 1;
@@ -299,19 +332,25 @@ function madeAttention(r: AttentionRecipe) {
     return tensorFrom(data, { dtype: r.cacheDtype, shape: [blocks, blockSize, kvHeads, n] }) as Tensor<CacheDtype>;
   };
   const paged = { blockTable: tensorFrom(table, { shape: [batch, maxBlocks] }), lengths: r.lengths };
-  return { q: q as Tensor<FloatDtype>, k: pool(d, 1.1), v: pool(dv, 1.7), options, paged, table, maxBlocks };
+  const scalesOf = (by: number): Tensor<CacheDtype> =>
+    tensorFrom(
+      Float32Array.from({ length: blocks * blockSize * kvHeads }, (_, n) => unit * (1 + Math.sin(n * by) / 2)),
+      { shape: [blocks, blockSize, kvHeads, 1] },
+    ) as Tensor<CacheDtype>;
+  const owns = own ? [scalesOf(0.3), scalesOf(0.8)] : [undefined, undefined];
+  return { q: q as Tensor<FloatDtype>, k: pool(d, 1.1), v: pool(dv, 1.7), options, owns, paged, table, maxBlocks };
 }
 
 /** Lists the keys of one sequence, in order. */
 function dense(pool: Tensor<CacheDtype>, b: number, r: AttentionRecipe, table: Int32Array, maxBlocks: number) {
   const [, , heads, n] = pool.shape as [number, number, number, number];
   const all = pool.storage.host!;
-  const data = newArray(r.cacheDtype, r.lengths[b]! * heads * n);
+  const data = newArray(pool.dtype, r.lengths[b]! * heads * n);
   for (let t = 0; t < r.lengths[b]!; t++) {
     const row = table[b * maxBlocks + Math.floor(t / r.blockSize)]! * r.blockSize + (t % r.blockSize);
     for (let i = 0; i < heads * n; i++) data[t * heads * n + i] = all[row * heads * n + i]!;
   }
-  return tensorFrom(data, { dtype: r.cacheDtype, shape: [1, r.lengths[b]!, heads, n] }) as Tensor<CacheDtype>;
+  return tensorFrom(data, { dtype: pool.dtype, shape: [1, r.lengths[b]!, heads, n] }) as Tensor<CacheDtype>;
 }
 
 for (const { name, runs } of BACKENDS) {
@@ -320,14 +359,18 @@ for (const { name, runs } of BACKENDS) {
       const rw = await openShared(name);
       await fc.assert(
         fc.asyncProperty(attentionRecipe, async (r) => {
-          const { q, k, v, options, paged, table, maxBlocks } = madeAttention(r);
-          const got = rw.selfAttention(q, k as never, v as never, { ...options, paged } as never);
+          const { q, k, v, options, owns, paged, table, maxBlocks } = madeAttention(r);
+          const flat = (x: Tensor | undefined): Tensor | undefined => x?.view(x.shape.slice(0, -1));
+          const rowScales = { kRowScales: flat(owns[0]), vRowScales: flat(owns[1]) };
+          const got = rw.selfAttention(q, k as never, v as never, { ...options, ...rowScales, paged } as never);
           const paging = await got.readNumbers();
           for (const b of r.lengths.keys()) {
             const [kb, vb] = [dense(k, b, r, table, maxBlocks), dense(v, b, r, table, maxBlocks)];
-            const one = rw.selfAttention(q.slice(0, b, b + 1), kb as never, vb as never, options as never);
+            const [ks, vs] = owns.map((pool) => pool && dense(pool, b, r, table, maxBlocks));
+            const alike = { ...options, kRowScales: flat(ks), vRowScales: flat(vs) };
+            const one = rw.selfAttention(q.slice(0, b, b + 1), kb as never, vb as never, alike as never);
             // The same values as f64, multiplied by their scales here.
-            const wide = (t: Tensor<CacheDtype>, scale: number | number[] | undefined): Tensor<'f64'> => {
+            const wide = (t: Tensor<CacheDtype>, scale: number | number[] | undefined, own?: Tensor): Tensor<'f64'> => {
               const n = t.shape[3]!;
               const values = Float64Array.from(t.readNumbers() as Float64Array, (value, i) => {
                 const head = Math.floor(i / n) % r.kvHeads;
@@ -335,7 +378,8 @@ for (const { name, runs } of BACKENDS) {
                   typeof scale === 'object'
                     ? scale[scale.length === r.kvHeads ? head : head * n + (i % n)]!
                     : (scale ?? 1);
-                return value * Math.fround(by);
+                const ofRow = own ? (own.storage.host as Float32Array)[Math.floor(i / n)]! : 1;
+                return value * Math.fround(by) * ofRow;
               });
               return tensorFrom(values, { shape: t.shape }) as Tensor<'f64'>;
             };
@@ -343,12 +387,18 @@ for (const { name, runs } of BACKENDS) {
               tensorFrom((t.readNumbers() as Float64Array).slice(), { shape: t.shape }) as Tensor<'f64'>;
             const want = zeros('f64', one.shape);
             selfAttentionReference(
-              planSelfAttention(toF64(q.slice(0, b, b + 1)), wide(kb, options.kScale), wide(vb, options.vScale), want, {
-                ...options,
-                kScale: undefined,
-                vScale: undefined,
-                ...(options.sinks ? { sinks: toF64(options.sinks as Tensor<FloatDtype>) } : {}),
-              } as never),
+              planSelfAttention(
+                toF64(q.slice(0, b, b + 1)),
+                wide(kb, options.kScale, ks),
+                wide(vb, options.vScale, vs),
+                want,
+                {
+                  ...options,
+                  kScale: undefined,
+                  vScale: undefined,
+                  ...(options.sinks ? { sinks: toF64(options.sinks as Tensor<FloatDtype>) } : {}),
+                } as never,
+              ),
             );
             const rounding = { f32: 2 ** -20, f16: 2 ** -10, bf16: 2 ** -7 }[r.qDtype];
             const alone = await one.readNumbers();
@@ -421,6 +471,39 @@ describeOnce('refusals', () => {
       'SHAPE',
       'scale: expected a number, 2 numbers (one for each head), or 2 × 4, got 3',
     ],
+    ...(
+      [
+        [
+          'a scale and scales of rows',
+          { out: i8, scale: 1 },
+          'UNSUPPORTED',
+          'the cache has a fixed scale too. Give one of the two.',
+        ],
+        [
+          'scales of rows of f16',
+          { out: zeros('f16', [2, 2, 4]) },
+          'UNSUPPORTED',
+          'the cache is f16. Give scales of rows to an i8 one.',
+        ],
+        [
+          'scales of three rows',
+          { out: i8, rowScales: zeros('f32', [3, 2]) },
+          'SHAPE',
+          'expected shape [2,2], got [3, 2]',
+        ],
+        [
+          'scales of rows in f16',
+          { out: i8, rowScales: zeros('f16', [2, 2]) },
+          'DTYPE',
+          'expected dtype f32, got "f16"',
+        ],
+      ] as const
+    ).map(([title, given, code, message]): [string, object, string, string] => [
+      title,
+      { rowScales: zeros('f32', [2, 2]), ...given },
+      code,
+      `rowScales: ${message}`,
+    ]),
     [
       'a cache of i32',
       { out: zeros('i32', [2, 2, 4]) },

@@ -152,6 +152,8 @@ export enum RopePart {
   blockSize,
   /** Address of f32 `[heads, headDim]`, by which values are divided before they are stored; or 0. */
   scale,
+  /** Address of f32 that receive the scale of each row and head, or 0; and their strides of batch, seq and head. */
+  own, ownBatch, ownSeq, ownHead,
   /** Address of f32 `[headDim]`; or 0 for no norm. */
   weight,
   /** An f64, in two words. */
@@ -227,6 +229,9 @@ export enum Attention {
   maxBlocks, blockSize,
   /** Addresses of f32 `[kvHeads, d]` and `[kvHeads, dv]`, or 0. */
   kScale, vScale,
+  /** Addresses of f32, the scales of each row and head, or 0; and their strides of batch, seq and head. */
+  kOwn, kOwnBatch, kOwnSeq, kOwnHead,
+  vOwn, vOwnBatch, vOwnSeq, vOwnHead,
   seq, total, kvHeads,
   /** Query heads of a KV head. */
   group,

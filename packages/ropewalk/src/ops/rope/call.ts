@@ -4,7 +4,7 @@ import type { CacheDtype, FloatDtype } from '../../core/dtypes.js';
 import { fail, refuse } from '../../core/errors.js';
 import { overlapOf, type Tensor } from '../../core/tensor.js';
 import { CHECKED, checkApart, checkCache, checkDims, checkFloat, checkOutput, isPlan } from '../checks.js';
-import { type CacheScale, readScale } from '../scales.js';
+import { type CacheScale, readRowScales, readScale } from '../scales.js';
 import type { RopePlan } from './plan.js';
 
 /**
@@ -48,9 +48,14 @@ export interface RopePartOptions {
   readonly norm?: HeadNorm;
   /** The scale of an 8-bit `out`, see {@link CacheScale}. i8 needs one; f8_e4m3 and f8_e5m2 default to 1. */
   readonly scale?: CacheScale;
+  /**
+   * In place of `scale`, for an i8 `out`: f32, out's shape without head_dim. Receives a scale for each row and head: the
+   * largest magnitude / 127, or 0 where that is below 2^-100.
+   */
+  readonly rowScales?: Tensor<'f32'>;
 }
 
-const NAMES: OptionNames<RopePartOptions> = /* @__PURE__ */ optionNames('x out rows slots rotate norm scale');
+const NAMES: OptionNames<RopePartOptions> = /* @__PURE__ */ optionNames('x out rows slots rotate norm scale rowScales');
 const NORM_NAMES: OptionNames<HeadNorm> = { weight: true, eps: true };
 
 /**
@@ -69,6 +74,8 @@ export interface RopePart {
   readonly rotate: boolean;
   /** `[head, head_dim]`: stored = round(value / scale); undefined means 1. */
   readonly scale: Float32Array | undefined;
+  /** `[batch, row, head, 1]`, or with slots `[block, block_size, head, 1]`; written. */
+  readonly rowScales: Tensor<'f32'> | undefined;
   readonly norm: HeadNorm | undefined;
 }
 
@@ -153,11 +160,13 @@ export function checkRopeParts(plan: RopePlan, parts: readonly RopePartOptions[]
       refuse('SHAPE', `rope: parts[${p}].x`, `batch ${bound[0]!.x.shape[0]}, as parts[0] has`, part.x.shape);
     for (const [other, against] of bound.entries()) {
       if (other === p) continue;
-      const { x, out, norm } = against;
-      for (const [name, tensor] of Object.entries({ x, out, 'norm.weight': norm?.weight })) {
-        if (!tensor || overlapOf(part.out, tensor) === 'none') continue;
-        const shared = `parts[${other}].${name}`;
-        fail('ALIAS', `rope: parts[${p}].out`, `it shares memory with ${shared}. Give it memory of its own.`);
+      const { x, out, norm, rowScales } = against;
+      for (const [name, tensor] of Object.entries({ x, out, 'norm.weight': norm?.weight, rowScales })) {
+        for (const [own, written] of Object.entries({ out: part.out, rowScales: part.rowScales })) {
+          if (!tensor || !written || overlapOf(written, tensor) === 'none') continue;
+          const shared = `parts[${other}].${name}`;
+          fail('ALIAS', `rope: parts[${p}].${own}`, `it shares memory with ${shared}. Give it memory of its own.`);
+        }
       }
     }
   }
@@ -176,6 +185,7 @@ function namesOf(prefix: string) {
     slots: `${prefix}slots`,
     rotate: `${prefix}rotate`,
     scale: `${prefix}scale`,
+    rowScales: `${prefix}rowScales`,
     norm,
     weight: `${norm}.weight`,
     eps: `${norm}.eps`,
@@ -214,7 +224,9 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
     checkDims(norm.weight, names.weight, [headDim]);
     if (!Number.isFinite(norm.eps) || norm.eps < 0) refuse('RANGE', names.eps, 'a finite number >= 0', norm.eps);
   }
-  const scale = readScale(part.scale, out.dtype, xb.shape[2]!, headDim, names.scale);
+  const ownScales = readRowScales(part.rowScales, out, part.scale, names.rowScales);
+  const rowScales = ownScales && asBatchSeqHead(ownScales, layout, names.rowScales);
+  const scale = ownScales ? undefined : readScale(part.scale, out.dtype, xb.shape[2]!, headDim, names.scale);
   let rows: Int32Array | undefined;
   if (slots !== undefined) rows = readSlots(slots, batch, seqLen, blocks * length, names.slots);
   else if (part.rows !== undefined) rows = readRows(part.rows, batch, seqLen, length, names.rows);
@@ -224,8 +236,13 @@ function bindPart(plan: RopePlan, part: RopePartOptions, layout: RopeLayout, nam
   checkOutput(out, names.out);
   checkApart(out, names.out, 'x', x, inPlace);
   if (norm) checkApart(out, names.out, 'norm.weight', norm.weight);
+  if (rowScales) {
+    checkOutput(rowScales, names.rowScales);
+    checkApart(rowScales, names.rowScales, 'x', x);
+    if (norm) checkApart(rowScales, names.rowScales, 'norm.weight', norm.weight);
+  }
   const blockSize = slots === undefined ? undefined : length;
-  return { x: xb, out: ob, rows, blockSize, rotate, scale, norm };
+  return { x: xb, out: ob, rows, blockSize, rotate, scale, rowScales, norm };
 }
 
 /** Reads rows as `[batch, seq]`: each lies within the cache, and occurs at most once in a batch. */

@@ -127,8 +127,27 @@ function gather(
   }
 }
 
+/** Gives the scale of a key's row of a KV head, or 1; `own` is the place of the address of all. */
+@inline function rowScale(args: usize, own: i32, b: i32, key: i32, head: i32): f32 {
+  const at = address(args, own);
+  return at ? load<f32>(place(at, keyAt(args, own + 1, b, key, head))) : 1;
+}
+
+/**
+ * Multiplies the scores or weights of a block's keys by the scales of their rows.
+ *
+ * @param at - f32 `[keys][4 fours]`
+ */
+function scaleBlock(args: usize, own: i32, b: i32, key: i32, keys: i32, head: i32, at: usize, fours: i32): void {
+  if (!address(args, own)) return;
+  for (let t = 0; t < keys; t++) {
+    const scale = f32x4.splat(rowScale(args, own, b, key + t, head));
+    for (let n = 0; n < fours; n++, at += 16) v128.store(at, f32x4.mul(v128.load(at), scale));
+  }
+}
+
 /** Computes the score of a key in f64. @param key - a key from {@link gather}, of {@link gatheredType} */
-function scoreWide(args: usize, q: usize, key: usize, kScale: usize): f64 {
+function scoreWide(args: usize, q: usize, key: usize, kScale: usize, own: f32): f64 {
   const type = word(args, Attention.type), keyType = gatheredType(args), softcap = real(args, Attention.softcap);
   let sum: f64 = 0;
   for (let i = 0, d = word(args, Attention.d); i < d; i++) {
@@ -136,7 +155,7 @@ function scoreWide(args: usize, q: usize, key: usize, kScale: usize): f64 {
       * <f64>load1Of(keyType, key + <usize>i * bytesOf(keyType));
     sum += kScale ? product * <f64>load<f32>(place(kScale, i)) : product;
   }
-  sum *= <f64>real(args, Attention.scale);
+  sum *= <f64>real(args, Attention.scale) * <f64>own;
   return softcap > 0 ? <f64>f32x4.extract_lane(cap4(f32x4.splat(<f32>sum), f32x4.splat(softcap)), 0) : sum;
 }
 
@@ -159,18 +178,19 @@ function attendWide(args: usize, b: i32, s: i32, head: i32, own: i32, spare: usi
   let most = sink;
   for (let t = first; t < end; t++) {
     gather(args, line, Attention.k, Attention.kBatch, b, t, 1, head, d);
-    most = max(most, scoreWide(args, q, line, kScale));
+    most = max(most, scoreWide(args, q, line, kScale, rowScale(args, Attention.kOwn, b, t, head)));
   }
   memory.fill(sums, 0, (<usize>dv) << 3);
   let sum = sink > -Infinity ? weightWide(sink - most) : 0;
   for (let t = first; t < end; t++) {
     gather(args, line, Attention.k, Attention.kBatch, b, t, 1, head, d);
-    const weight = weightWide(scoreWide(args, q, line, kScale) - most);
+    const score = scoreWide(args, q, line, kScale, rowScale(args, Attention.kOwn, b, t, head));
+    const weight = weightWide(score - most), scaled = weight * <f64>rowScale(args, Attention.vOwn, b, t, head);
     sum += weight;
     gather(args, line, Attention.v, Attention.vBatch, b, t, 1, head, dv);
     for (let i = 0; i < dv; i++) {
       const at = sums + ((<usize>i) << 3);
-      store<f64>(at, load<f64>(at) + weight * <f64>load1Of(valueType, line + <usize>i * bytesOf(valueType)));
+      store<f64>(at, load<f64>(at) + scaled * <f64>load1Of(valueType, line + <usize>i * bytesOf(valueType)));
     }
   }
   const y = rowAt(args, Attention.yBatch, b, s, queryHead);
@@ -297,8 +317,10 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
         for (let q = 0; q < keyPanels; q++) {
           multiplyTile(place(scores, q * MR * NR), NR * 4, place(ks, q * d * MR), place(qs, p * d * NR), d);
         }
+        scaleBlock(args, Attention.kOwn, b, key, keys, head, scores, NR / 4);
         const low = softmaxBlock(scores, NR * 4, keys, key, state, masked, softcap);
         const high = softmaxBlock(scores + 16, NR * 4, keys, key, state + 64, masked, softcap);
+        scaleBlock(args, Attention.vOwn, b, key, keys, head, scores, NR / 4);
         const sum = place(sums, p * valuePanels * MR * NR);
         for (let i = 0; i < valuePanels * MR; i++) {
           const at = sum + ((<usize>i) << 5);
@@ -475,6 +497,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
             k += keyRow;
           }
         }
+        scaleBlock(args, Attention.kOwn, b, key, keys, head, weights, 1);
         const scale = softmaxBlock(weights, 16, keys, key, place(states, g * 16), masked, softcap);
         for (let lane = 0; lane < 4; lane++) {
           const factor = laneOf(scale, lane);
@@ -482,6 +505,7 @@ export function attentionMany(args: usize, from: i32, to: i32, scratch: usize): 
           const sum = place(sums, (g * 4 + lane) * dv);
           for (let i = 0; i < dv; i++) store<f32>(place(sum, i), load<f32>(place(sum, i)) * factor);
         }
+        scaleBlock(args, Attention.vOwn, b, key, keys, head, weights, 1);
         const sum = place(sums, g * 4 * dv);
         for (let t = 0, n = 0; t < keys; t += n) {
           n = gathers ? keys : stretchOf(args, key + t, keys - t);

@@ -14,6 +14,9 @@ import {
 } from './lanes';
 import { normalizeRow } from './norm';
 
+/** A row of an i8 cache whose largest magnitude is below this, 2^-100, has the scale 0. */
+const LEAST_ROW: f32 = 7.888609052210118e-31;
+
 /** Rotates four pairs of f32 at byte `at` of each pointer; `at` is a constant. */
 @inline function rotateFour(y0: usize, y1: usize, x0: usize, x1: usize, cos: usize, sin: usize, at: usize): void {
   const c = v128.load(cos + at), s = v128.load(sin + at), a = v128.load(x0 + at), b = v128.load(x1 + at);
@@ -308,7 +311,8 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
       // Everything else goes through two dense f32 rows: other strides, a norm, another type, or two geometries.
       const xStride = word(part, RopePart.xDim), yStride = word(part, RopePart.yDim);
       const row = (<usize>headDim) << 2, window = (<usize>offset) << 2;
-      let scale = address(part, RopePart.scale);
+      let scale = address(part, RopePart.scale), own = address(part, RopePart.own);
+      if (own) own = place(own, block * word(part, RopePart.ownBatch) + yRow * word(part, RopePart.ownSeq));
       for (let h = 0; h < heads; h++) {
         readRowOf(xType, rowIn, x, headDim, xStride);
         if (weight) normalizeRow<f32, f32>(rowIn, rowIn, weight, headDim, load<f64>(place(part, RopePart.eps)));
@@ -316,6 +320,16 @@ export function rope(args: usize, from: i32, to: i32, scratch: usize): void {
         if (!plain) rotateAny(rowOut + window, rowIn + window, cos, sin, pairs, readStep, readGap, writeStep, writeGap);
         else if (interleaved) rotateInterleaved<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
         else rotateHalf<f32>(rowOut + window, rowIn + window, cos, sin, pairs);
+        if (own) {
+          let most: f32 = 0;
+          for (let i = 0; i < headDim; i++) most = max<f32>(most, abs<f32>(load<f32>(place(rowOut, i))));
+          const divisor: f32 = most < LEAST_ROW ? 0 : most / 127;
+          store<f32>(place(own, h * word(part, RopePart.ownHead)), divisor);
+          for (let i = 0; i < headDim; i++) {
+            const at = place(rowOut, i);
+            store<f32>(at, divisor == 0 ? 0 : load<f32>(at) / divisor);
+          }
+        }
         if (scale) {
           let i = 0;
           for (; i + 4 <= headDim; i += 4) {

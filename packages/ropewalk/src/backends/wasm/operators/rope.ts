@@ -16,9 +16,10 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   // The loops use indices, because iterating and destructuring frozen lists costs a twentieth of a short call.
   const count = parts.length;
   for (let p = 0; p < count; p++) {
-    const { x, out, norm } = parts[p]!;
+    const { x, out, norm, rowScales } = parts[p]!;
     call.announce(x, false);
     call.announce(out, true);
+    if (rowScales) call.announce(rowScales, true);
     if (norm) call.announce(norm.weight, false);
   }
   call.copyAnnounced();
@@ -57,7 +58,7 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   args[Rope.parts] = count;
   let tokenBytes = 0;
   for (let p = 0; p < count; p++) {
-    const { x, out, norm, rotate, blockSize } = parts[p]!;
+    const { x, out, norm, rotate, blockSize, rowScales } = parts[p]!;
     const heads = x.shape[2]!;
     const at = Rope.firstPart + RopePart.words * p;
     args[at + RopePart.x] = call.address(x);
@@ -72,6 +73,8 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
     args[at + RopePart.rows] = addresses[3 * p + 1]!;
     args[at + RopePart.blockSize] = blockSize ?? 0;
     args[at + RopePart.scale] = addresses[3 * p + 2]!;
+    args[at + RopePart.own] = rowScales ? call.address(rowScales) : 0;
+    if (rowScales) writeList(args, at + RopePart.ownBatch, rowScales.strides.slice(0, 3));
     args[at + RopePart.weight] = addresses[3 * p]!;
     writeF64(args, at + RopePart.eps, norm?.eps ?? 0);
     args[at + RopePart.dense] = x.strides[3] === 1 && out.strides[3] === 1 && x.dtype === out.dtype && !norm ? 1 : 0;

@@ -20,8 +20,8 @@ function scalesOf(scale: Float32Array | undefined, { dtype, shape }: Tensor): Fl
 
 /** Runs an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out, sinks, pages, total } = plan;
-  call.stage(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
+  const { q, k, v, out, sinks, pages, total, kRowScales, vRowScales } = plan;
+  call.stage([q, k, v, ...[sinks, kRowScales, vRowScales].filter((tensor) => tensor !== undefined)], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const kvHeads = k.shape[2]!;
@@ -45,6 +45,10 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   args[Attention.blockSize] = pages?.blockSize ?? 0;
   args[Attention.kScale] = kScaleAt;
   args[Attention.vScale] = vScaleAt;
+  for (const [at, own] of [[Attention.kOwn, kRowScales] as const, [Attention.vOwn, vRowScales] as const]) {
+    args[at] = own ? call.address(own) : 0;
+    if (own) writeList(args, at + 1, own.strides.slice(0, 3));
+  }
   args[Attention.q] = call.address(q);
   args[Attention.k] = call.address(k);
   args[Attention.v] = call.address(v);

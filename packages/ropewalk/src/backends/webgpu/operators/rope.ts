@@ -30,6 +30,7 @@ interface Placed extends RopePart {
   readonly xAt: Place;
   readonly outAt: Place;
   readonly weightAt: Place | undefined;
+  readonly ownAt: Place | undefined;
   /** Says whether out is x itself, so that the dimensions outside the window stay as they are. */
   readonly stays: boolean;
 }
@@ -38,16 +39,17 @@ interface Placed extends RopePart {
 export function runRope({ plan, parts }: RopeCall, call: Call): void {
   call.stage(
     parts.flatMap(({ x, norm }) => (norm ? [x, norm.weight] : [x])),
-    parts.map(({ out }) => out),
+    parts.flatMap(({ out, rowScales }) => (rowScales ? [out, rowScales] : [out])),
   );
   const placed = parts
     .filter(({ x }) => x.size > 0)
     .map((part): Placed => {
-      const { x, out, norm, rows } = part;
+      const { x, out, norm, rows, rowScales } = part;
       const [xAt, outAt] = [call.place(x), call.place(out)];
       // The plan has checked that x and out are the same view if they share memory at all.
       const stays = !norm && !rows && x.dtype === out.dtype && xAt.block === outAt.block && xAt.offset === outAt.offset;
-      return { ...part, xAt, outAt, weightAt: norm && call.place(norm.weight), stays };
+      const [weightAt, ownAt] = [norm && call.place(norm.weight), rowScales && call.place(rowScales)];
+      return { ...part, xAt, outAt, weightAt, ownAt, stays };
     });
   // A dispatch has as many parts as the device has buffers for: cosines, sines and their rows where they are listed, and
   // x, out, rows and weight of each part.
@@ -55,8 +57,11 @@ export function runRope({ plan, parts }: RopeCall, call: Call): void {
   const limit = call.shared.maxBuffers - (tableFirst === undefined ? 3 : 2);
   let group: Placed[] = [];
   const blocks = (list: readonly Placed[]): number =>
-    new Set(list.flatMap(({ xAt, outAt, weightAt }) => [xAt.block, outAt.block, weightAt?.block]).filter(Boolean))
-      .size +
+    new Set(
+      list
+        .flatMap(({ xAt, outAt, weightAt, ownAt }) => [xAt.block, outAt.block, weightAt?.block, ownAt?.block])
+        .filter(Boolean),
+    ).size +
     list.filter(({ rows }) => rows && countedFrom(rows, plan.seqLen) === undefined).length +
     list.filter(({ scale }) => scale).length;
   for (const part of placed) {
@@ -80,7 +85,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
       [xAt.offset, outAt.offset, weightAt?.offset ?? 0],
     ),
   );
-  const normed = parts.some(({ norm }) => norm);
+  const byHeads = parts.some(({ norm, rowScales }) => norm || rowScales);
   const lanes = fours && parts.every(({ x, norm }) => !norm || x.shape[3]! % 4 === 0) ? 4 : 1;
   const uses: Use[] = [
     reads('cos', 'f32', lanes, uploadTable(table.cos, call)),
@@ -94,7 +99,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
   const runs: ParamRun<RopeParam>[] = [];
   let total = 0;
   const variants = parts.map((part, p): RopePartVariant => {
-    const { x, out, xAt, outAt, rows, blockSize, rotate, scale, norm, weightAt, stays } = part;
+    const { x, out, xAt, outAt, rows, blockSize, rotate, scale, rowScales, norm, weightAt, ownAt, stays } = part;
     const [heads, headDim] = [x.shape[2]!, x.shape[3]!];
     const [pairs, rest] = rotate ? [table.pairs, headDim - rotaryDim] : [0, headDim];
     const units = (pairs + (stays ? 0 : rest)) / lanes;
@@ -104,6 +109,10 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
     if (norm) uses.push(reads(`weight${p}`, elementOf(norm.weight.dtype), lanes, weightAt!.block));
     if (rows && first === undefined) uses.push(reads(`rows${p}`, 'u32', 1, call.temporary(rows)));
     if (scale) uses.push(reads(`scale${p}`, 'f32', lanes, call.temporary(scale)));
+    if (rowScales) {
+      uses.push(writes(`own${p}`, 'f32', 1, ownAt!.block));
+      runs.push(layoutRun(`own${p}`, ownAt!, rowScales));
+    }
     const sizes = [heads, headDim, units, first ?? 0, blockSize ?? 0]; // in the order of the kernel's parameters
     const weights = [weightAt?.offset ?? 0, norm?.weight.strides[0] ?? 0];
     runs.push(layoutRun(`x${p}`, xAt, x), layoutRun(`out${p}`, outAt, out));
@@ -113,7 +122,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
       params[`eps${p}`] = eps;
       params[`smallEps${p}`] = smallEps;
     }
-    total += normed ? heads : heads * units;
+    total += byHeads ? heads : heads * units;
     return {
       rotate,
       rest: stays ? 'stays' : norm || x.dtype !== out.dtype ? 'values' : 'bits',
@@ -121,6 +130,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
       blocks: blockSize !== undefined,
       norm: norm !== undefined,
       scale: scale !== undefined,
+      own: rowScales !== undefined,
     };
   });
   params.tokens = batch * seq;
@@ -142,7 +152,7 @@ function rotate(plan: RopePlan, tableFirst: number | undefined, parts: readonly 
   };
   const kernel = ropeKernel(parts.length);
   const work = batch * seq * total;
-  const groups = normed ? work : Math.ceil(work / kernel.threads);
+  const groups = byHeads ? work : Math.ceil(work / kernel.threads);
   call.launch({ kernel, variant, uses, params, runs, groups });
 }
 

@@ -40,8 +40,9 @@ interface Cut {
 
 /** Queues an attention. */
 export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
-  const { q, k, v, out, kScale, vScale, pages, total, scale, causal, window, softcap, sinks } = plan;
-  call.stage(sinks ? [q, k, v, sinks] : [q, k, v], [out]);
+  const { q, k, v, out, kScale, vScale, kRowScales, vRowScales, pages, total, scale, causal, window, softcap, sinks } =
+    plan;
+  call.stage([q, k, v, ...[sinks, kRowScales, vRowScales].filter((tensor) => tensor !== undefined)], [out]);
   if (out.size === 0) return;
   const [batch, seq, heads, d] = q.shape as [number, number, number, number];
   const kvHeads = k.shape[2]!;
@@ -66,6 +67,9 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const lanes = fours ? 4 : 1;
   const writesOut = writes('out', elementOf(out.dtype), lanes, outs.block);
   const sinksAt = sinks && call.place(sinks);
+  const owns = [['kown', kRowScales] as const, ['vown', vRowScales] as const].flatMap(([name, tensor]) =>
+    tensor ? [{ name, tensor, at: call.place(tensor) }] : [],
+  );
   // The scales of both share a buffer, and so do lengths and tables, because a device has few bindings.
   const scales = kScale || vScale ? call.temporary(joined(Float32Array, kScale, vScale)) : undefined;
   const lastUses = [
@@ -80,12 +84,16 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
   const ofOut = layoutRun('out', outs, out);
   const launch = {
     params: { ...sizes, ...mask, ...paging, sinks: sinksAt?.offset ?? 0, sinkStep: sinks?.strides[0] ?? 0 },
-    runs: [layoutRun('q', qs, q), layoutRun('k', ks, k), layoutRun('v', vs, v), ofOut],
+    runs: [
+      ...[layoutRun('q', qs, q), layoutRun('k', ks, k), layoutRun('v', vs, v), ofOut],
+      ...owns.map(({ name, at, tensor }) => layoutRun(name, at, tensor)),
+    ],
     uses: [
       reads('q', elementOf(q.dtype), lanes, qs.block),
       reads('k', cacheElementOf(k.dtype), lanes, ks.block),
       reads('v', cacheElementOf(v.dtype), lanes, vs.block),
       ...(kScale ? [reads('kscale', 'f32', 1, scales!)] : []),
+      ...owns.map(({ name, at }) => reads(name, 'f32', 1, at.block)),
       ...(pages ? [reads('pages', 'u32', 1, call.temporary(joined(Int32Array, pages.lengths, pages.table)))] : []),
       ...(parts ?? [writesOut, ...lastUses]),
     ],
@@ -98,6 +106,8 @@ export function runSelfAttention(plan: SelfAttentionPlan, call: Call): void {
     sinks: sinks !== undefined && !parts,
     kScale: kScale !== undefined,
     vScale: vScale !== undefined && !parts,
+    kOwn: kRowScales !== undefined,
+    vOwn: vRowScales !== undefined,
     paged: pages !== undefined,
     columns,
   } as const;

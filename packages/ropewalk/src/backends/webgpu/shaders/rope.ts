@@ -1,4 +1,5 @@
 /** Rotates heads by a table: all parts of a call (q and k) in one dispatch. @module */
+import { LEAST_ROW } from '../../../ops/scales.js';
 import type { Kernel } from '../shader.js';
 import { GROUP, MAIN, RMS, SUM, UNIT } from './common.js';
 
@@ -18,6 +19,8 @@ export interface RopePartVariant {
   readonly norm: boolean;
   /** Says whether values are divided by scales before they are stored. */
   readonly scale: boolean;
+  /** Says whether each row and head has a scale of its own, which is stored. A workgroup then computes a head. */
+  readonly own: boolean;
 }
 
 /** The parts of the text that vary. */
@@ -44,6 +47,7 @@ const PART = [
   'weightStep',
   'eps',
   'smallEps',
+  ...['own', 'ownb', 'owns', 'ownh', 'ownd'],
 ] as const;
 
 /** A parameter of all parts, or of one: `xh1` is part 1's `xh`. The parameters of a part follow one another. */
@@ -54,10 +58,10 @@ export const MAX_PARTS = 8;
 
 /**
  * Gives the kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where they are listed; for part p x·p,
- * out·p, rows·p where they are listed, weight·p with a norm, scale·p (f32, `[heads, headDim]`) with scales.
+ * out·p, rows·p where they are listed, weight·p with a norm, scale·p (f32, `[heads, headDim]`) with scales; own·p (f32), the scales of rows.
  *
  * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm a
- * thread computes a unit; with one a workgroup computes a head, and adds its squares first.
+ * thread computes a unit; with one, or with scales of rows, a workgroup computes a head, and adds its squares first.
  *
  * Parameters: tokens of all batches; total: units (or heads, with a norm) of a token, all parts together; offset of the
  * window; gap between members of a half pair; perBatch: 1 when each batch has its own positions; tableRows: the first
@@ -84,18 +88,19 @@ function makeKernel(parts: number): Kernel<RopeParam, RopeVariant> {
 
 function ropeText(variant: RopeVariant): string {
   const { lanes, parts } = variant;
-  const normed = parts.some(({ norm }) => norm);
+  const byHeads = parts.some(({ norm, own }) => norm || own);
   const row = 'params.tableRows + params.perBatch * b * params.seq + s';
   return /* wgsl */ `
 const LANES = ${lanes}u;
 alias V = ${lanes === 4 ? 'vec4<f32>' : 'f32'};
-${normed ? SUM + RMS : ''}
+${parts.some(({ norm }) => norm) ? SUM + RMS : ''}
+${parts.some(({ own }) => own) ? largestText(lanes) : ''}
 fn table_row(b: u32, s: u32) -> u32 {
   return ${variant.tableRows === 'counted' ? row : `bits_table_rows(${row})`};
 }
 ${parts.map((part, p) => partText(variant, part, p)).join('')}
 ${MAIN} {
-${normed ? byHead(parts) : byUnit(parts)}
+${byHeads ? byHead(parts) : byUnit(parts)}
 }`;
 }
 
@@ -129,9 +134,10 @@ function byHead(parts: readonly RopePartVariant[]): string {
   let s = token % params.seq;
 ${parts
   .map(
-    ({ norm }, p) => /* wgsl */ `  if (head < params.heads${p}) {
+    ({ norm, own }, p) => /* wgsl */ `  if (head < params.heads${p}) {
     ${norm ? `let root = root${p}(b, s, head, lane);` : 'let root = vec2<f32>(1.0);'}
-    for (var u = lane; u < params.units${p}; u += THREADS) { rotate${p}(b, s, head, u, root); }
+    ${own ? `measuring = true;\n    ${unitsOf(p)}\n    divide${p}(b, s, head, lane);` : ''}
+    ${unitsOf(p)}
     return;
   }
   head -= params.heads${p};
@@ -140,8 +146,32 @@ ${parts
   .join('')}`;
 }
 
+/** Computes each unit of a head. */
+function unitsOf(p: number): string {
+  return `for (var u = lane; u < params.units${p}; u += THREADS) { rotate${p}(b, s, head, u, root); }`;
+}
+
+/** Finds the largest magnitude of a head: its units are computed once to measure, and again to store. */
+function largestText(lanes: 1 | 4): string {
+  return /* wgsl */ `
+var<private> measuring: bool;
+var<private> most: f32; // of this thread's elements
+var<private> divisor: f32;
+var<workgroup> found: array<f32, THREADS>;
+fn measure(v: V) { most = max(most, ${lanes === 4 ? 'max(max(abs(v.x), abs(v.y)), max(abs(v.z), abs(v.w)))' : 'abs(v)'}); }
+fn largest(lane: u32) -> f32 {
+  found[lane] = most;
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) { found[lane] = max(found[lane], found[lane + half]); }
+  }
+  return workgroupUniformLoad(&found[0]);
+}
+`;
+}
+
 function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p: number): string {
-  const { rotate, rest, rows, blocks, norm, scale } = part;
+  const { rotate, rest, rows, blocks, norm, scale, own } = part;
   const at = (dim: string): string => `source + (${dim}) * params.xd${p}`;
   const to = (dim: string): string => `place + (${dim}) * params.od${p}`;
   const load = (dim: string): string => {
@@ -151,7 +181,9 @@ function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p:
       : value;
   };
   const store = (dim: string, value: string): string =>
-    `store_out${p}(${to(dim)}, ${scale ? `(${value}) / load_scale${p}(head * params.headDim${p} + (${dim}))` : value});`;
+    own
+      ? `keep${p}(${to(dim)}, ${value});`
+      : `store_out${p}(${to(dim)}, ${scale ? `(${value}) / load_scale${p}(head * params.headDim${p} + (${dim}))` : value});`;
   const row = rows === 'counted' ? `params.rows${p} + s` : `bits_rows${p}(params.rows${p} + b * params.seq + s)`;
   const reading = {
     half: `let x0 = ${load('d')};
@@ -194,14 +226,29 @@ function partText({ lanes, read, write }: RopeVariant, part: RopePartVariant, p:
   }
   let r = j - params.pairs;
   let d = select(r + params.rotaryDim, r, r < params.offset);`;
-  return /* wgsl */ `
+  const locating = /* wgsl */ `let row = ${row};
+  ${rows === 'listed' ? 'if (row == 0xffffffffu) { return; }' : ''}
+  ${blocks ? `let block = row / params.blockSize${p};` : ''}`;
+  const rowAt = (of: string): string =>
+    blocks
+      ? `block * params.${of}b${p} + row % params.blockSize${p} * params.${of}s${p}`
+      : `b * params.${of}b${p} + row * params.${of}s${p}`;
+  const dividing = /* wgsl */ `
+fn keep${p}(at: u32, value: V) {
+  if (measuring) { measure(value); } else { store_out${p}(at, select(value / divisor, V(), divisor == 0.0)); }
+}
+fn divide${p}(b: u32, s: u32, head: u32, lane: u32) {
+  let all = largest(lane);
+  divisor = select(all / 127.0, 0.0, all < ${LEAST_ROW});
+  measuring = false;
+  ${locating}
+  if (lane == 0u) { store_own${p}(params.own${p} + ${rowAt('own')} + head * params.ownh${p}, divisor); }
+}`;
+  return /* wgsl */ `${own ? dividing : ''}
 fn rotate${p}(b: u32, s: u32, head: u32, u: u32, root: vec2<f32>) {
   let source = params.x${p} + b * params.xb${p} + s * params.xs${p} + head * params.xh${p};
-  let row = ${row};
-  ${rows === 'listed' ? 'if (row == 0xffffffffu) { return; }' : ''}
-  ${blocks ? `let block = row / params.blockSize${p};` : ''}
-  let row_at = ${blocks ? `block * params.ob${p} + row % params.blockSize${p}` : `b * params.ob${p} + row`} * params.os${p};
-  let place = params.out${p} + row_at + head * params.oh${p};
+  ${locating}
+  let place = params.out${p} + ${rowAt('o')} + head * params.oh${p};
   let j = u * LANES;
 ${rotate ? rotating : /* wgsl */ `  let d = j;`}
   ${copying}

@@ -29,6 +29,9 @@ interface AttentionVariant {
   /** They say whether k has scales, and whether this kernel multiplies by those of v: the last kernel to see a row does. */
   readonly kScale: boolean;
   readonly vScale: boolean;
+  /** They say whether each row of k and v has a scale of its own. */
+  readonly kOwn: boolean;
+  readonly vOwn: boolean;
   /** Says whether k and v are paged. */
   readonly paged: boolean;
 }
@@ -57,13 +60,14 @@ const OUT = ['out', 'ob', 'os', 'oh', 'od'] as const;
 const QUERY = ['q', 'qb', 'qs', 'qh', 'qd'] as const;
 const KEY = ['k', 'kb', 'ks', 'kh', 'kd'] as const;
 const VALUE = ['v', 'vb', 'vs', 'vh', 'vd'] as const;
-const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE, ...OUT] as const;
+const OWN = ['kown', 'kownb', 'kowns', 'kownh', 'kownd', 'vown', 'vownb', 'vowns', 'vownh', 'vownd'] as const;
+const PARAMS = [...SIZES, ...MASK, ...DIMS, ...SINKS, ...QUERY, ...KEY, ...VALUE, ...OWN, ...OUT] as const;
 
 /**
  * A parameter of both kernels. units: workgroups; slices of values, width quads each; splits of the keys; blocks of
  * rows; rows of a KV head; group: query heads of one; past: total − seq; window or 0; causal 0 or 1; blocks of a sequence
  * and keys of a block, where paged; softcap or 0; the first sink and the stride; the first scale of v; then first elements
- * and strides of batch (of blocks, where paged), token, head and dimension.
+ * and strides of batch (of blocks, where paged), token, head and dimension, those of rows' own scales too.
  */
 type AttentionParam = (typeof PARAMS)[number];
 
@@ -113,7 +117,7 @@ fn scale_${name}(head: u32, i: u32) -> vec4<f32> {
 }
 
 /** Locates key or value t of sequence b, relative to the place of the KV head. */
-function placeText(name: 'k' | 'v', paged: boolean): string {
+function placeText(name: 'k' | 'v' | 'kown' | 'vown', paged: boolean): string {
   return /* wgsl */ `
 fn place_${name}(b: u32, t: u32) -> u32 {
   ${
@@ -121,6 +125,14 @@ fn place_${name}(b: u32, t: u32) -> u32 {
       ? `return block_of(b, t) * params.${name}b + t % params.blockSize * params.${name}s;`
       : `return b * params.${name}b + t * params.${name}s;`
   }
+}`;
+}
+
+/** Loads the scale of row t of sequence b. */
+function ownText(name: 'kown' | 'vown', paged: boolean): string {
+  return /* wgsl */ `${placeText(name, paged)}
+fn scale_${name}(b: u32, head: u32, t: u32) -> f32 {
+  return load_${name}(params.${name} + place_${name}(b, t) + head * params.${name}h);
 }`;
 }
 
@@ -193,7 +205,7 @@ fn keep(work: Work, row: u32, column: u32, sums: vec4<f32>, top: f32, sum: f32) 
  * @param width - the width of the vectors in which scores are computed
  */
 function commonText(variant: AttentionVariant, width: 1 | 4): string {
-  const { lanes, softcap, paged, kScale } = variant;
+  const { lanes, softcap, paged, kScale, kOwn, vOwn } = variant;
   return /* wgsl */ `
 /// It is below every score and finite, as is its difference from any score: WGSL need not keep infinities.
 const LOWEST = -1e38;
@@ -203,6 +215,8 @@ ${softcap ? capText(width) : ''}
 ${paged ? PAGES : ''}
 ${placeText('k', paged)}
 ${placeText('v', paged)}
+${kOwn ? ownText('kown', paged) : ''}
+${vOwn ? ownText('vown', paged) : ''}
 /// The first and the last key that a row sees.
 fn first_key(past: u32, row: u32) -> u32 {
   let end = past + row / params.group + 1u;
@@ -265,7 +279,7 @@ ${keepText(variant, width)}
 
 /**
  * Few rows before many keys. Operands are q, k, v; out and maybe sinks, or sums and states where splits are joined;
- * kscale, vscale (f32) and pages (u32) where they exist.
+ * kscale, vscale, kown, vown (f32) and pages (u32) where they exist.
  *
  * A step is KEYS keys. For the scores eight threads share a key, and each has every eighth quad of it, for all rows at
  * once; for the values a thread has a column of quads and every TEAMS-th key.
@@ -339,7 +353,7 @@ ${MAIN} {
       let i = lane + m * THREADS;
       var score = 0.0;
       for (var p = 0u; p < 8u; p++) { score += partial[p * (SCORES + 4u) + i]; }
-      score *= params.scale;
+      score *= params.scale${variant.kOwn ? ' * scale_kown(work.b, work.head, min(key + i % KEYS, work.end - 1u))' : ''};
       ${variant.softcap ? 'score = cap(score, params.softcap);' : ''}
       let row = min(work.first_row + i / KEYS, work.last_row);
       let at = key + i % KEYS;
@@ -364,7 +378,7 @@ ${MAIN} {
       let i = lane + m * THREADS;
       // A row that sees none of these keys has no top yet: the difference would be 0.
       let weight = select(exp_below_zero(scores[m] - tops[i / KEYS]), 0.0, scores[m] == LOWEST);
-      weights[i] = weight;
+      weights[i] = weight${variant.vOwn ? ' * scale_vown(work.b, work.head, min(key + i % KEYS, work.end - 1u))' : ''};
       sum[m] = fma(sum[m], factors[i / KEYS], weight);
     }
     workgroupBarrier();
@@ -498,7 +512,7 @@ ${MAIN} {
     let hides = key < work.all_from || key + KEYS - 1u > work.all_to;
     var most = vec4<f32>(LOWEST);
     for (var j = 0u; j < 4u; j++) {
-      scores[j] *= params.scale;
+      scores[j] *= params.scale${variant.kOwn ? ' * scale_kown(work.b, work.head, min(key + across + 8u * j, work.end - 1u))' : ''};
       ${variant.softcap ? 'scores[j] = cap(scores[j], params.softcap);' : ''}
       let at = vec4<u32>(key + across + 8u * j);
       if (hides) { scores[j] = select(scores[j], vec4<f32>(LOWEST), (at < first) | (at > last)); }
@@ -514,7 +528,7 @@ ${MAIN} {
       // A row that sees none of these keys has no top yet: the difference would be 0.
       let weight = select(exp_below_zero(scores[j] - top), vec4<f32>(), scores[j] == vec4<f32>(LOWEST));
       sum += weight;
-      tile[(across + 8u * j) * 17u + down] = weight;
+      tile[(across + 8u * j) * 17u + down] = weight${variant.vOwn ? ' * scale_vown(work.b, work.head, min(key + across + 8u * j, work.end - 1u))' : ''};
     }
     for (var j = 0u; j < COLUMNS_EACH; j++) {
       for (var i = 0u; i < 4u; i++) { sums[j][i] *= factor[i]; }
