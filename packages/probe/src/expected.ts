@@ -110,9 +110,10 @@ export class Expected {
 
 function difference({ ids, logprobs }: Row, logits: Float32Array, temperature: number): Float64Array {
   let top = Number.NEGATIVE_INFINITY;
-  for (const logit of logits) if (logit > top) top = logit;
+  // Over a vocabulary an index is twice as fast as an iterator (V8 11).
+  for (let id = 0; id < logits.length; id++) if (logits[id]! > top) top = logits[id]!;
   let sum = 0;
-  for (const logit of logits) sum += Math.exp((logit - top) / temperature);
+  for (let id = 0; id < logits.length; id++) sum += Math.exp((logits[id]! - top) / temperature);
   const log = Math.log(sum);
   return Float64Array.from(ids, (id, n) => logprobs[n]! - ((logits[id]! - top) / temperature - log));
 }

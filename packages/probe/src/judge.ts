@@ -109,6 +109,13 @@ const LEAST_NOISE = 0.003;
 const FIRST = 32;
 /** The tokens with which hypotheses without a number are tried first. */
 const SCREEN = 64;
+/** The tokens beyond which a text is long: numbers are fitted over its first quarter before they are over all of it. */
+const LONG = 512;
+/**
+ * The share of the squares of that quarter below which more of them is looked at, in a text within the noise. Differences
+ * grow like angles at most: those that are half of a text's squares are a seventeenth of the squares of its quarter.
+ */
+const LEAVES_PART = 0.97;
 /** The share of the differences that a hypothesis may leave, however small the noise: its number is not fitted exactly. */
 const EXPLAINED = 0.02;
 /** The scalings whose factor is fitted at most. */
@@ -177,7 +184,7 @@ export async function judge(
       tried.push(await search.screen(hypothesis));
       onStep(++done / total);
     }
-    if (difference <= NEAR) for (const scale of scales) tried.push(await search.fitNear(scale));
+    if (difference <= NEAR) for (const scale of scales) tried.push(await search.fitNear(scale, within));
     else {
       const begun: Begun[] = [];
       for (const scale of scales) {
@@ -193,7 +200,7 @@ export async function judge(
     await search.finish(tried, noise);
     await search.refine(tried, noise);
   }
-  const bases = rope && within ? await search.nearest(scalesOf(rope)[0]!, rope.base, sum(search.own)) : undefined;
+  const bases = rope && within ? await search.nearest(scalesOf(rope)[0]!, rope.base, search.own) : undefined;
   return conclude({ tried, search, noise, within, temperature, bases, expected, longer });
 }
 
@@ -230,6 +237,11 @@ class Search {
 
   get count(): number {
     return this.text.tokens.length;
+  }
+
+  /** The tokens over which a number is fitted first: all of a short text. */
+  get part(): number {
+    return this.count > LONG ? Math.ceil(this.count / 4) : this.count;
   }
 
   /** Counts the rows after at most so many tokens. */
@@ -271,17 +283,21 @@ class Search {
   }
 
   /** Fits the number of a scale near the model's own. A parabola says first whether anything there can be better. */
-  async fitNear(scale: Scale): Promise<Tried> {
+  async fitNear(scale: Scale, within: boolean): Promise<Tried> {
     const { own } = scale;
-    const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale });
-    const middle = sum(this.own);
-    const [below, above] = [(await at(own / ASIDE)).squares, (await at(own * ASIDE)).squares];
-    const bend = (below + above) / 2 - middle;
-    const vertex = bend > 0 ? middle - ((above - below) / 4) ** 2 / bend : 0;
-    const some = middle > this.own.length * LEAST_NOISE ** 2;
-    const hopeful = some && (below < middle || above < middle || vertex < LEAVES * middle);
-    if (hopeful) return narrow(at, own, 1.5, 8);
-    return { hypothesis: { ...scale.at(own), scale }, most: this.count, rows: this.own, squares: middle };
+    const at = (value: number, most?: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
+    const squares = sum(this.own);
+    const unmoved = { hypothesis: { ...scale.at(own), scale }, most: this.count, rows: this.own, squares };
+    if (squares <= this.own.length * LEAST_NOISE ** 2) return unmoved;
+    for (const most of new Set(within ? [this.part, this.count] : [this.count])) {
+      const middle = this.ownSquares(most);
+      const [below, above] = [(await at(own / ASIDE, most)).squares, (await at(own * ASIDE, most)).squares];
+      const bend = (below + above) / 2 - middle;
+      const vertex = bend > 0 ? middle - ((above - below) / 4) ** 2 / bend : 0;
+      const leaves = most === this.count ? LEAVES : LEAVES_PART;
+      if (below >= middle && above >= middle && vertex >= leaves * middle) return unmoved;
+    }
+    return narrow(at, own, 1.5, 8);
   }
 
   /** Looks for the best places of a scale: a grid over few tokens. */
@@ -306,14 +322,21 @@ class Search {
     const { grid } = scale;
     let found = best[0]!;
     let open = best.slice(0, 2);
+    const isLong = this.part < this.count;
     // The number that few tokens give is near the right one, so that the whole text takes fewer steps.
     for (const [most, reach, steps] of [
       [Math.min(this.count, 4 * FIRST), Math.sqrt(grid[1]! / grid[0]!), 9],
-      [this.count, 1.2, 6],
+      ...(isLong ? ([[this.part, 1.2, 6]] as const) : []),
+      [this.count, isLong ? 1.05 : 1.2, isLong ? 3 : 6],
     ] as const) {
       const share = this.share(found);
       if (share > 0.9 || share > Math.max(0.05, 4 * least)) break;
       const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
+      if (isLong && most === this.count) {
+        // A round number that leaves nothing of a long text needs no more steps.
+        const round: Tried = await this.run((await this.rounded(found)).hypothesis);
+        if (round.squares <= round.rows.length * LEAST_NOISE ** 2) return round;
+      }
       const next: Tried[] = [];
       for (const { hypothesis } of open) next.push(await narrow(at, hypothesis.value!, reach, steps));
       open = next.sort(bySquares).slice(0, 1);
@@ -322,9 +345,10 @@ class Search {
     return found;
   }
 
-  /** Runs the best hypotheses over the whole text, in place, and at least one of them. */
+  /** Runs the best hypotheses over the whole text, in place, and at least one of them if any is better than the model. */
   async finish(tried: Tried[], noise: number): Promise<void> {
     const partly = tried.filter(({ most }) => most < this.count).sort((a, b) => this.share(a) - this.share(b));
+    const least = tried.some((one) => this.gain(one) >= CLEAR) || partly.length === tried.length ? 1 : 0;
     for (const [n, one] of partly.slice(0, 8).entries()) {
       const [best] = tried.filter(({ most }) => most === this.count).sort(bySquares);
       // Where one explains all, no other can make up for what the first rows say.
@@ -333,7 +357,8 @@ class Search {
         best !== undefined &&
         isNoise(best.rows, noise) &&
         Search.better(rows, sum(best.rows.slice(0, rows)), one.squares) >= 2 * APART;
-      if (n === 0 || (!isBehind && this.gain(one) > -APART)) tried[tried.indexOf(one)] = await this.run(one.hypothesis);
+      if (n < least || (!isBehind && this.gain(one) > -APART))
+        tried[tried.indexOf(one)] = await this.run(one.hypothesis);
     }
   }
 
@@ -353,7 +378,10 @@ class Search {
       ({ hypothesis, most }) => hypothesis.scale && !hypothesis.fitted && most === this.count,
     );
     if (!listed.includes(best) && isNoise(best.rows, noise)) return;
-    const open: Pick<Tried, 'hypothesis' | 'squares'>[] = listed.sort(bySquares).slice(0, 3);
+    const open: Pick<Tried, 'hypothesis' | 'squares'>[] = listed
+      .sort(bySquares)
+      .slice(0, 3)
+      .map(({ hypothesis, rows }) => ({ hypothesis, squares: sum(rows.slice(0, this.rows(this.part))) }));
     let least = Number.POSITIVE_INFINITY;
     const seen = new Set<string>();
     for (let n = 0; n < open.length && n < MOST_SCALES; n++) {
@@ -361,33 +389,54 @@ class Search {
       const { at, around = () => [] } = hypothesis.scale!;
       if (seen.has(at(1).says)) continue;
       seen.add(at(1).says);
-      const fitted = await narrow((factor) => this.run({ ...at(factor), fitted: true }), hypothesis.value!, 4, 11);
-      if (n >= 3 || Search.better(this.own.length, fitted.squares, squares) >= APART) tried.push(fitted);
+      const { part } = this;
+      const run = (factor: number): Promise<Tried> => this.run({ ...at(factor), fitted: true }, part);
+      const fitted = await narrow(run, hypothesis.value!, 4, 11);
+      if (n >= 3 || Search.better(this.rows(part), fitted.squares, squares) >= APART)
+        tried.push(part === this.count ? fitted : await this.run(fitted.hypothesis));
       if (fitted.squares >= least) continue;
       least = fitted.squares;
       for (const next of around()) open.push({ hypothesis: next.at(fitted.hypothesis.value!), squares: least });
     }
   }
 
-  /** Replaces a fitted number by the roundest one that fits as well. */
+  /** Replaces a fitted number by the roundest one that fits the same rows as well. */
   async rounded(best: Tried): Promise<Tried> {
     const { scale, value, fitted } = best.hypothesis;
     if (!scale || !fitted || value === undefined || this.gain(best) < CLEAR) return best;
     for (const digits of [1, 2, 3]) {
-      const one = await this.run({ ...scale.at(Number(value.toPrecision(digits))), scale, fitted });
-      if (Search.better(this.own.length, best.squares, one.squares) < AS_WELL) return one;
+      const round: number = Number(value.toPrecision(digits));
+      if (round === value) return best;
+      const one = { ...scale.at(round), scale, fitted };
+      if ((await this.worse(best.rows, one, best.most)) < AS_WELL) return this.run(one, best.most);
     }
     return best;
   }
 
+  /**
+   * Says how much worse a hypothesis is than one that leaves these squares in the rows after at most `most` tokens. Where
+   * a quarter of a long text says enough, the rest is not run.
+   */
+  async worse(rows: readonly number[], hypothesis: Hypothesis, most = this.count): Promise<number> {
+    const by = async (tokens: number): Promise<number> => {
+      const { squares } = await this.run(hypothesis, tokens);
+      return Search.better(this.rows(tokens), sum(rows.slice(0, this.rows(tokens))), squares);
+    };
+    if (this.part < most) {
+      const first = await by(this.part);
+      if (first >= 2 * APART) return first;
+    }
+    return by(most);
+  }
+
   /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps. */
-  async nearest({ at }: Scale, best: number, squares: number): Promise<Range> {
+  async nearest({ at }: Scale, best: number, rows: readonly number[]): Promise<Range> {
     const side = async (sign: number): Promise<number | undefined> => {
       let least = 0;
       for (const step of [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50]) {
         if (Math.log(step) < least) continue;
         const one = at(best * step ** sign);
-        const worse = Search.better(this.own.length, squares, (await this.run(one)).squares);
+        const worse = await this.worse(rows, one);
         if (worse >= APART) return one.value;
         // Squares grow as those of the distance, so that shorter steps than this are not excluded either.
         least = worse > 0 ? 0.7 * Math.log(step) * Math.sqrt(APART / worse) : 0;
@@ -554,7 +603,7 @@ async function conclude(found: {
     return hypothesis.says !== first.hypothesis.says && (scale === undefined || hypothesis.scale !== scale);
   });
   const fits = within || isNoise(bestSquares, noise) || left(first) <= EXPLAINED * common.difference;
-  const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.squares));
+  const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.rows));
   const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
   const second = others.find((one) => !rivals.includes(one));
   return {
