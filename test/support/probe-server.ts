@@ -15,8 +15,8 @@ export interface Faults {
   readonly temperature?: number;
 }
 
-/** The APIs of the server. `each`: completions that know neither echo nor ids. */
-export type ServedApi = 'llama-server' | 'vllm' | 'sglang' | 'echo' | 'each';
+/** The APIs of the server. `each`: completions that know neither echo nor ids; `tgi-bare`: TGI without prefill logprobs. */
+export type ServedApi = 'llama-server' | 'vllm' | 'sglang' | 'tgi' | 'tgi-bare' | 'echo' | 'each';
 
 export const MARLINE = join(ROOT, 'models/marline');
 
@@ -145,6 +145,30 @@ export function serve(
           input_token_logprobs: before.slice(start),
           input_top_logprobs: ids.map((_: number, n: number) => (n === 0 ? null : top(n - 1))).slice(start),
           output_top_logprobs: [top(ids.length - 1)],
+        },
+      };
+    }
+    if (api === 'tgi' || api === 'tgi-bare') {
+      if (path === '/info')
+        return { model_id: 'marline', version: '3.3.0', router: 'text-generation-router', max_total_tokens: 257 };
+      const ids = given.inputs === undefined ? [] : tokenizer.encode(given.inputs);
+      if (path === '/tokenize') return ids.map((id) => ({ id, text: textOf(id), start: 0, stop: 0 }));
+      if (path !== '/generate') return undefined;
+      const { decoder_input_details: prefill, top_n_tokens: count = 0, details } = given.parameters;
+      if ((api === 'tgi-bare' && prefill) || count > 5 || !details) return undefined;
+      const all = await run(ids, !prefill);
+      const tokens = topOf(all.subarray(-vocabSize), Math.max(1, count)).map(([id, logprob]) => {
+        return { id, text: textOf(id), logprob, special: false };
+      });
+      const before = (id: number, n: number) => (n === 0 ? null : topOf(rowOf(all, n - 1), 0, [id])[0]![1]);
+      return {
+        generated_text: tokens[0]!.text,
+        details: {
+          finish_reason: 'length',
+          generated_tokens: 1,
+          prefill: prefill ? ids.map((id, n) => ({ id, text: textOf(id), logprob: before(id, n) })) : [],
+          tokens: tokens.slice(0, 1),
+          top_tokens: count > 0 ? [tokens] : undefined,
         },
       };
     }

@@ -647,7 +647,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
   program
     .command('probe')
     .description('say what RoPE, positions and weights a model server computes with, from its log-probabilities')
-    .argument('[url]', 'the server, such as http://HOST:8080: llama-server, vLLM, SGLang, or OpenAI completions')
+    .argument('[url]', 'the server, such as http://HOST:8080: llama-server, vLLM, SGLang, TGI, or OpenAI completions')
     .option(
       '-m, --model <path>',
       'the files that the server is said to have: a folder or a .gguf; without it the server is compared with itself',

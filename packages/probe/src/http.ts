@@ -49,7 +49,7 @@ export function recordedLengths(recorded: ArrayLike<Exchange>, lengthOf: (text: 
   return Array.from(recorded).flatMap(({ body }) => {
     if (body === undefined) return [];
     const given = new Fields(parse(body, 'a recorded request'), 'a recorded request');
-    const all = given.raw('prompt') ?? given.raw('input_ids');
+    const all = given.raw('prompt') ?? given.raw('input_ids') ?? given.raw('inputs');
     return Array.isArray(all) ? [all.length] : typeof all === 'string' ? [lengthOf(all)] : [];
   });
 }
@@ -113,11 +113,12 @@ export class Client {
    * Asks for a path, with GET or with JSON by POST.
    *
    * @param tokens - prompt tokens in the request, for the budget
+   * @param isList - whether the answer is a list, which is then the field `list`
    * @returns the answer; undefined where the server has no such path, or says that it is no good request
    * @throws {RopewalkError} FORMAT for an answer that is no JSON, too large, redirected or refused; DEVICE when the
    *   server is silent; RANGE beyond the budget
    */
-  async ask(path: string, body?: object, tokens = 0): Promise<Fields | undefined> {
+  async ask(path: string, body?: object, tokens = 0, isList = false): Promise<Fields | undefined> {
     const text = body && JSON.stringify(body);
     const known = this.#recorded.get(keyOf(path, text))?.shift();
     const exchange = known ?? (await this.#send(path, text, tokens));
@@ -129,7 +130,8 @@ export class Client {
     if (status !== 200)
       fail('FORMAT', where, `the server answers with HTTP status ${status}: "${answer.slice(0, 60)}".`);
     if (!known) this.#access.onExchange?.(exchange);
-    return new Fields(parse(answer, where), where);
+    const value = parse(answer, where);
+    return new Fields(isList ? { list: value } : value, where);
   }
 
   async #send(path: string, body: string | undefined, tokens: number): Promise<Exchange> {

@@ -7,7 +7,7 @@ import type { ChangeableEngine } from './change.js';
 import { Expected, type Observed } from './expected.js';
 import { type Access, Client, recordedLengths } from './http.js';
 import { type Judgement, judge } from './judge.js';
-import { type Api, findServer, type IdOf, type Row } from './server.js';
+import { type Api, findServer, type Row, type Words } from './server.js';
 import { TEXT } from './text.js';
 
 /** Options of {@link probe}. */
@@ -63,7 +63,8 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
   const { model, engine, text = TEXT, onProgress = () => {}, tokens: asked, ...access } = checked(options);
   const { tokenizer, config } = model;
   const client = new Client(url, access);
-  const server = await findServer(client, idsOf(tokenizer, config.vocabSize));
+  const words = wordsOf(tokenizer, config.vocabSize);
+  const server = await findServer(client, words);
   const most = Math.min(config.maxContext, (server.context ?? Number.POSITIVE_INFINITY) - 1);
   // A recording has the text that was sent then: of servers that take a request for each position the longest prompt, of
   // others the first long one, as a longer text may have followed.
@@ -71,7 +72,7 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
     ? recordedLengths(access.recorded ?? [], (text) => tokenizer.encode(text).length).filter((n) => n >= LEAST_TOKENS)
     : [];
   const usual = lengths.length === 0 ? USUAL_TOKENS : server.oneByOne ? Math.max(...lengths) : Math.min(...lengths);
-  const count = checkInteger(
+  let count = checkInteger(
     asked ?? Math.min(usual, most),
     'probe: tokens',
     LEAST_TOKENS,
@@ -80,6 +81,8 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
   );
   // A longer text is sent where the budget allows, or its price is said.
   const longer = tokensOf(tokenizer, text, Math.min(most, LONGER * count));
+  // The rest of a text that a token was cut from may have other tokens.
+  while (server.takesText && count > LEAST_TOKENS && words.textOf(longer.slice(0, count)) === undefined) count--;
   const tokens = longer.slice(0, count);
   const singles = [...new Set(tokens)].slice(0, SINGLES);
   let [answers, total] = [0, singles.length];
@@ -92,7 +95,25 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
   const priceOf = (length: number): number => promptsOf(length).reduce((sum, one) => sum + one, 0);
   total += promptsOf(count).length;
   const single: Observed[] = [];
-  for (const token of singles) single.push({ tokens: [token], rows: await ask([token], 'last') });
+  if (server.takesText && tokenizer.addBos) {
+    // The server puts a BOS before each text. Each tells one candidate of the row behind the BOS alone.
+    const bos = tokens.slice(0, 1);
+    const rows: Row[] = [];
+    for (const token of singles)
+      if (token !== bos[0]) rows.push(...(await ask([...bos, token], 'all')).filter(({ seen }) => seen === 1));
+    const [ids, logprobs] = [rows.map((row) => row.ids[0]!), rows.map((row) => row.logprobs[0]!)];
+    if (rows.length > 0) single.push({ tokens: bos, rows: [{ seen: 1, ids, logprobs }] });
+  } else
+    for (const token of singles) {
+      const rows = await ask([token], 'last');
+      if (rows.length > 0) single.push({ tokens: [token], rows });
+    }
+  if (single.reduce((sum, { rows }) => sum + rows[0]!.ids.length, 0) < 8)
+    fail(
+      'UNSUPPORTED',
+      client.address,
+      'the server gives no log-probabilities behind single tokens, and without them its noise is not known. Start TGI with --enable-prefill-logprobs.',
+    );
   const judged = async (text: readonly number[]): Promise<Judgement> => {
     const rows: Row[] = [];
     for (const length of promptsOf(text.length))
@@ -154,8 +175,8 @@ function lengthsOf(count: number): number[] {
   return [...lengths];
 }
 
-/** Makes the way from a token's text to its id. The text is that inside of a sentence. */
-function idsOf(tokenizer: Tokenizer, vocabSize: number): IdOf {
+/** Makes the ways between tokens and texts. The text of a token is that inside of a sentence. */
+function wordsOf(tokenizer: Tokenizer, vocabSize: number): Words {
   let ids: Map<string, number> | undefined;
   const fill = (): Map<string, number> => {
     const made = new Map<string, number>();
@@ -167,9 +188,16 @@ function idsOf(tokenizer: Tokenizer, vocabSize: number): IdOf {
     }
     return made;
   };
-  return (text) => {
-    ids ??= fill();
-    const id = ids.get(text);
-    return id === -1 ? undefined : id;
+  return {
+    idOf(text) {
+      ids ??= fill();
+      const id = ids.get(text);
+      return id === -1 ? undefined : id;
+    },
+    textOf(tokens) {
+      const text = tokenizer.decode(tokens);
+      const again = text === '' ? [] : tokenizer.encode(text);
+      return again.length === tokens.length && again.every((id, n) => id === tokens[n]) ? text : undefined;
+    },
   };
 }

@@ -4,14 +4,15 @@
  * @module
  * @see ggml-org/llama.cpp tools/server/README.md (`/completion`, `n_probs`); vllm-project/vllm
  *   vllm/entrypoints/openai (`prompt_logprobs`, `return_tokens_as_token_ids`); sgl-project/sglang `/generate`
- *   (`return_logprob`, `logprob_start_len`)
+ *   (`return_logprob`, `logprob_start_len`); huggingface/text-generation-inference@003eaec docs/openapi.json
+ *   (`/info`, `/generate`, `/tokenize`)
  */
 import { fail, refuse } from 'ropewalk/backend';
 import { Fields } from 'ropewalk/internal';
 import type { Client } from './http.js';
 
 /** The APIs that are known. */
-export type Api = 'llama-server' | 'vllm' | 'sglang' | 'openai';
+export type Api = 'llama-server' | 'vllm' | 'sglang' | 'tgi' | 'openai';
 
 /** Log-probabilities of some tokens to come, after the first `seen` tokens of a text. */
 export interface Row {
@@ -30,6 +31,8 @@ export interface Server {
   readonly context: number | undefined;
   /** Whether each position takes a request of its own. */
   readonly oneByOne: boolean;
+  /** Whether prompts are sent as texts. Only those that {@link Words.textOf} has a text for can be sent. */
+  readonly takesText?: boolean;
   /**
    * Asks for the rows of a prompt: all of them, or only the last.
    *
@@ -39,8 +42,13 @@ export interface Server {
   rows(tokens: readonly number[], wanted: 'all' | 'last', cached?: boolean): Promise<Row[]>;
 }
 
-/** Returns the only id with a text, for servers that name tokens by their texts; undefined if there is none, or several. */
-export type IdOf = (text: string) => number | undefined;
+/** The tokenizer's answers, for servers that name tokens by their texts. */
+export interface Words {
+  /** Returns the only id with a text; undefined if there is none, or several. */
+  readonly idOf: (text: string) => number | undefined;
+  /** Returns the text whose tokens are exactly these; undefined if there is none. */
+  readonly textOf: (tokens: readonly number[]) => string | undefined;
+}
 
 /** The candidates that are asked for, and the fewer that some servers allow. */
 const TOPS = [20, 5] as const;
@@ -50,7 +58,7 @@ const TOPS = [20, 5] as const;
  *
  * @throws {RopewalkError} UNSUPPORTED for a server that gives no log-probabilities
  */
-export async function findServer(client: Client, idOfWord: IdOf | undefined): Promise<Server> {
+export async function findServer(client: Client, words: Words | undefined): Promise<Server> {
   // A host behind a gateway may answer strange paths with pages, so what is no JSON does not count here.
   const get = async (path: string): Promise<Fields | undefined> => {
     return client.ask(path).catch((error) => {
@@ -66,13 +74,15 @@ export async function findServer(client: Client, idOfWord: IdOf | undefined): Pr
   if (props?.has('default_generation_settings') || props?.has('total_slots')) return llamaServer(client, props);
   const sglang = (await get('/get_model_info')) ?? (await get('/model_info'));
   if (sglang?.has('model_path')) return sglangServer(client, sglang);
+  const tgi = await get('/info');
+  if (tgi?.has('model_id') && tgi.has('max_total_tokens')) return tgiServer(client, tgi, words);
   const models = await get('/v1/models');
   const [first] = models?.has('data') ? models.objects('data') : [];
-  if (first) return completions(client, first, idOfWord);
+  if (first) return completions(client, first, words);
   return fail(
     'UNSUPPORTED',
     client.address,
-    `none of /props (llama-server), /get_model_info (SGLang) and /v1/models answers with what a server of models says. Give its address without a path.`,
+    `none of /props (llama-server), /get_model_info (SGLang), /info (TGI) and /v1/models answers with what a server of models says. Give its address without a path.`,
   );
 }
 
@@ -153,8 +163,89 @@ function sglangServer(client: Client, info: Fields): Server {
   };
 }
 
+/** The candidates that TGI gives, unless it was started with other --max-top-n-tokens. */
+const TGI_TOP = 5;
+
+/** TGI takes texts. It gives a log-probability for each token of a prompt, and candidates only behind it. */
+async function tgiServer(client: Client, info: Fields, words: Words | undefined): Promise<Server> {
+  if (!words)
+    fail(
+      'UNSUPPORTED',
+      client.address,
+      'TGI takes texts, and their tokens are not known without the model. Give its files with --model.',
+    );
+  const path = '/generate';
+  const most = info.optionalInteger('max_input_tokens') ?? info.optionalInteger('max_input_length');
+  const context = most === undefined ? info.integer('max_total_tokens', 1) : most + 1;
+  const ways = [
+    { decoder_input_details: true, top_n_tokens: TGI_TOP },
+    { decoder_input_details: true },
+    { top_n_tokens: TGI_TOP },
+    {},
+  ];
+  const ask = (inputs: string, way: object, count: number): Promise<Fields | undefined> => {
+    const parameters = { max_new_tokens: 1, do_sample: false, details: true, ...way };
+    return client.ask(path, { inputs, parameters, stream: false }, count);
+  };
+  const prefillOf = (details: Fields): Fields[] => (details.has('prefill') ? details.objects('prefill') : []);
+  const trial = 'One, two, three';
+  let way: (typeof ways)[number] | undefined;
+  let details: Fields | undefined;
+  for (way of ways) {
+    details = (await ask(trial, way, 4))?.optionalObject('details');
+    if (details) break;
+  }
+  if (!way || !details) fail('UNSUPPORTED', client.address + path, 'the server gives no details of a prompt.');
+  // Logarithms of a prompt are missing unless it was started with --enable-prefill-logprobs.
+  const whole = prefillOf(details).filter((one) => typeof one.raw('logprob') === 'number').length > 1;
+  const given = way;
+  const how = whole ? 'a log-probability a token, one request a prompt' : 'one request a position';
+  return {
+    api: 'tgi',
+    about: aboutOf('TGI', info.optionalText('version'), info.optionalText('model_id'), context, how),
+    context,
+    oneByOne: !whole,
+    takesText: true,
+    async rows(tokens, wanted) {
+      const inputs = words.textOf(tokens);
+      if (inputs === undefined) return [];
+      const answer = (await ask(inputs, given, tokens.length)) ?? refused(client, path);
+      const own = answer.object('details');
+      const prefill = prefillOf(own);
+      const ids = prefill.length > 0 ? prefill.map(idOf) : await tokensOf(client, inputs);
+      checkIds(answer, ids, tokens);
+      const rows: Row[] = [];
+      if (wanted === 'all')
+        for (const [n, one] of prefill.entries()) {
+          const logprob = one.optionalNumber('logprob');
+          if (n > 0 && logprob !== undefined) rows.push(rowOf(n, [[tokens[n]!, logprob]], own.where));
+        }
+      const [chosen] = own.objects('tokens');
+      const [top] = listOf(own, 'top_tokens');
+      const last = [
+        ...(chosen ? [chosen] : []),
+        ...(Array.isArray(top) ? top.map((one) => new Fields(one, own.where)) : []),
+      ];
+      rows.push(
+        rowOf(
+          tokens.length,
+          last.map((one) => [idOf(one), one.optionalNumber('logprob')]),
+          own.where,
+        ),
+      );
+      return rows;
+    },
+  };
+}
+
+/** Asks TGI which tokens a text has. */
+async function tokensOf(client: Client, inputs: string): Promise<number[]> {
+  const answer = (await client.ask('/tokenize', { inputs }, 0, true)) ?? refused(client, '/tokenize');
+  return answer.objects('list').map(idOf);
+}
+
 /** Servers with OpenAI's completions. What more they have is found out with a prompt of three tokens. */
-async function completions(client: Client, first: Fields, idOfWord: IdOf | undefined): Promise<Server> {
+async function completions(client: Client, first: Fields, words: Words | undefined): Promise<Server> {
   const path = '/v1/completions';
   const model = first.text('id');
   const context = first.optionalInteger('max_model_len') ?? undefined;
@@ -203,12 +294,12 @@ async function completions(client: Client, first: Fields, idOfWord: IdOf | undef
     for (const [n, entry] of top.entries()) {
       const pairs: [number, number | undefined][] = [];
       const add = (text: unknown, logprob: unknown): void => {
-        const id = typeof text === 'string' ? idOfText(text, idOfWord) : undefined;
+        const id = typeof text === 'string' ? idOfText(text, words) : undefined;
         if (id !== undefined) pairs.push([id, typeof logprob === 'number' ? logprob : undefined]);
       };
       if (typeof entry === 'object' && entry !== null) for (const [text, one] of Object.entries(entry)) add(text, one);
       if (start === 0 && n < tokens.length && typeof own[n] === 'number' && n > 0) {
-        const id = typeof texts[n] === 'string' ? idOfText(texts[n], idOfWord) : undefined;
+        const id = typeof texts[n] === 'string' ? idOfText(texts[n], words) : undefined;
         if (id !== undefined && id !== tokens[n])
           fail(
             'FORMAT',
@@ -296,9 +387,9 @@ function tripleOf(entry: unknown): [number, number | undefined] {
 }
 
 /** Reads vLLM's `token_id:N`, or looks for the token with this text. */
-function idOfText(text: string, idOfWord: IdOf | undefined): number | undefined {
+function idOfText(text: string, words: Words | undefined): number | undefined {
   const id = /^token_id:(\d+)$/.exec(text)?.[1];
-  return id === undefined ? idOfWord?.(text) : Number(id);
+  return id === undefined ? words?.idOf(text) : Number(id);
 }
 
 /** The most by which a logarithm of a probability may be above 0 by rounding. */

@@ -33,7 +33,7 @@ function paths(answers: Readonly<Record<string, unknown>>): Handler {
 async function errorOf(handler: Handler, access: Access = {}): Promise<RopewalkError> {
   return serving(handler, async (url) => {
     try {
-      const server = await findServer(new Client(url, access), undefined);
+      const server = await findServer(new Client(url, access), { idOf: () => undefined, textOf: () => 'a b c' });
       await server.rows([5, 6, 7], 'all');
     } catch (error) {
       assert.ok(error instanceof RopewalkError, String(error));
@@ -50,6 +50,7 @@ const completion = (top: readonly unknown[], more: object = {}) => ({
   '/completion': { tokens_evaluated: 3, completion_probabilities: [{ top_logprobs: top }], ...more },
 });
 const sglang = (meta: object) => ({ '/get_model_info': { model_path: 'm' }, '/generate': { meta_info: meta } });
+const tgi = { '/info': { model_id: 'm', max_total_tokens: 100 } };
 const models = { '/v1/models': { data: [{ id: 'm', owned_by: 'vllm' }] } };
 const choice = (more: object) => ({ ...models, '/v1/completions': { choices: [more], usage: { prompt_tokens: 3 } } });
 
@@ -117,6 +118,13 @@ const CASES: readonly [what: string, answers: Readonly<Record<string, unknown>>,
     'FORMAT',
     /read 9 tokens, and 3 were sent/,
   ],
+  ['no details (TGI)', { ...tgi, '/generate': { generated_text: 'a' } }, 'UNSUPPORTED', /gives no details of a prompt/],
+  [
+    'other tokens (TGI)',
+    { ...tgi, '/generate': { details: { prefill: [{ id: 5 }, { id: 9, logprob: -1 }, { id: 7, logprob: -1 }] } } },
+    'FORMAT',
+    /token 1 is 9, and 6 was sent/,
+  ],
   ['no choice', { ...models, '/v1/completions': { choices: [] } }, 'FORMAT', /no choice in it/],
   ['no logprobs option', choice({ text: 'a' }), 'UNSUPPORTED', /gives no log-probabilities for a prompt of token ids/],
   ['a refusal', models, 'UNSUPPORTED', /gives no log-probabilities for a prompt of token ids/],
@@ -180,7 +188,7 @@ describe('a server that does not end', () => {
       response.writeHead(429, { 'retry-after': '0' }).end('{}');
     };
     assert.match((await errorOf(busy)).message, /none of \/props/);
-    assert.equal(asked, 4 * 5); // four paths
+    assert.equal(asked, 5 * 5); // five paths
   });
   test('busy once: it is asked again', async () => {
     let asked = 0;

@@ -3,8 +3,16 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import type { Model } from '@ropewalk/model';
 import { loadModelFile, loadModelFolder } from '@ropewalk/model/node';
-import { type Faults, MARLINE, marlineWith, type Run, runOf, serve } from '../../../test/support/probe-server.js';
-import { changeableEngine, type ProbeReport, probe, reportLines, reportSvg } from '../src/index.js';
+import {
+  type Faults,
+  MARLINE,
+  marlineWith,
+  type Run,
+  runOf,
+  type ServedApi,
+  serve,
+} from '../../../test/support/probe-server.js';
+import { changeableEngine, type ProbeReport, probe, probeSelf, reportLines, reportSvg } from '../src/index.js';
 
 const engine = changeableEngine({ backend: 'cpu' });
 const model = await loadModelFolder(MARLINE, { engine });
@@ -14,8 +22,8 @@ after(() => {
 });
 
 /** Probes a server with this fault. */
-async function probed(run: Run, tokens = 250): Promise<ProbeReport> {
-  const server = await serve('vllm', run, model);
+async function probed(run: Run, tokens = 250, api: ServedApi = 'vllm'): Promise<ProbeReport> {
+  const server = await serve(api, run, model);
   try {
     return await probe(server.url, { model, engine, tokens });
   } finally {
@@ -67,6 +75,32 @@ describe('a fault is named', () => {
       assert.doesNotMatch(svg, /NaN|Infinity/);
     });
   }
+});
+
+describe('TGI, which takes texts and tells one log-probability a token', () => {
+  test('weights and activations in 8 bits are not accused, another base is named', async () => {
+    const eight = changeableEngine({ backend: 'cpu', activations: 'q8' });
+    const served = await loadModelFile(join(MARLINE, 'model-q8_0.gguf'), { engine: eight });
+    opened.push(served);
+    const report = await probed(runOf(served), 200, 'tgi');
+    assert.deepEqual([report.verdict, report.rows], ['agrees', report.tokens], reportLines(report).join('\n'));
+    eight.change = { rope: (spec) => ({ ...spec, base: 500000 }) };
+    const { verdict, best } = await probed(runOf(served), 200, 'tgi');
+    assert.deepEqual([verdict, best?.kind], ['named', 'base']);
+    assert.ok(Math.abs(best!.value! / 500000 - 1) < 0.05);
+  });
+  test('a server without log-probabilities of prompts is not judged, nor compared with itself', async () => {
+    await assert.rejects(probed(runOf(model), 32, 'tgi-bare'), {
+      code: 'UNSUPPORTED',
+      message: /its noise is not known\. Start TGI with --enable-prefill-logprobs/,
+    });
+    const server = await serve('tgi', runOf(model), model);
+    try {
+      await assert.rejects(probeSelf(server.url), { code: 'UNSUPPORTED', message: /TGI takes texts.*--model/ });
+    } finally {
+      await server.close();
+    }
+  });
 });
 
 test('a fault that nothing explains is described, not named', async () => {

@@ -32,6 +32,8 @@ const expected: Record<ServedApi, [api: string, about: RegExp, candidates: numbe
   ],
   vllm: ['vllm', /^vLLM, model marline, context 4096, the 20 likeliest tokens, one request a prompt$/, 20, false],
   sglang: ['sglang', /^SGLang, model marline, one request a prompt$/, 20, false],
+  tgi: ['tgi', /^TGI 3\.3\.0, model marline, context 257, a log-probability a token, one request a prompt$/, 1, false],
+  'tgi-bare': ['tgi', /^TGI 3\.3\.0, model marline, context 257, one request a position$/, 5, true],
   echo: ['openai', /^OpenAI completions, .*the 20 likeliest tokens, one request a prompt$/, 8, false],
   each: ['openai', /^OpenAI completions, .*the 5 likeliest tokens, one request a position$/, 1, true],
 };
@@ -44,11 +46,12 @@ describe('the log-probabilities of each API are those of the model', async () =>
     words.set(text, words.has(text) ? -1 : id);
   }
   const idOf = (text: string): number | undefined => ((words.get(text) ?? -1) < 0 ? undefined : words.get(text));
+  const textOf = (ids: readonly number[]): string => model.tokenizer.decode(ids);
   for (const [api, [name, about, least, oneByOne]] of Object.entries(expected))
     test(api, async () => {
       const served = await serve(api as ServedApi, runOf(model), model);
       try {
-        const server = await findServer(new Client(`${served.url}/v1`, {}), idOf);
+        const server = await findServer(new Client(`${served.url}/v1`, {}), { idOf, textOf });
         assert.equal(server.api, name);
         assert.match(server.about, about);
         assert.equal(server.oneByOne, oneByOne);
