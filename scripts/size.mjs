@@ -21,7 +21,7 @@ const BUDGETS = {
   'model-onnx': 3_125,
   onnx: 10_743,
   oracle: 8_639,
-  probe: 2_510,
+  probe: 2_620,
   ropewalk: 15_089,
   trace: 3_893,
 };

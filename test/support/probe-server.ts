@@ -85,7 +85,7 @@ export async function listen(handler: (path: string, body: string) => Promise<un
       response.setHeader('content-type', 'application/json');
       response.setHeader('access-control-allow-origin', '*'); // as llama-server and vLLM answer pages
       response.setHeader('access-control-allow-headers', 'authorization, content-type');
-      response.end(JSON.stringify(answer ?? { error: 'no such path' }));
+      response.end(typeof answer === 'string' ? answer : JSON.stringify(answer ?? { error: 'no such path' }));
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -101,16 +101,23 @@ export async function listen(handler: (path: string, body: string) => Promise<un
   return listening;
 }
 
+/** The faults of a server where it streams, and where it takes a list of prompts: shorter ones see the tokens they are padded with. */
+export interface ListFaults {
+  readonly streamTemperature?: number;
+  readonly pads?: boolean;
+}
+
 /** Serves a model with one of the APIs. */
 export function serve(
   api: ServedApi,
   run: Run,
   { config, tokenizer }: Pick<Model, 'config' | 'tokenizer'>,
+  { streamTemperature = 1, pads = false }: ListFaults = {},
 ): Promise<Listening> {
   const { vocabSize } = config;
   const rowOf = (all: Float32Array, row: number): Float32Array => all.subarray(row * vocabSize, (row + 1) * vocabSize);
   const textOf = (id: number): string => tokenizer.stream({ after: [10], skipSpecial: false }).push(id);
-  return listen(async (path, body) => {
+  const answerTo = async (path: string, body: string, run: Run): Promise<object | undefined> => {
     const given = body === '' ? {} : JSON.parse(body);
     if (api === 'llama-server') {
       if (path === '/props')
@@ -218,6 +225,27 @@ export function serve(
       ],
       usage: { prompt_tokens: prompt.length, completion_tokens: 1 },
     };
+  };
+  return listen(async (path, body) => {
+    const given = body === '' ? {} : JSON.parse(body);
+    const field = given.input_ids ? 'input_ids' : 'prompt';
+    if (given.stream) {
+      const cooled: Run = async (...of) => (await run(...of)).map((logit) => logit / streamTemperature);
+      return `: a comment\r\n\r\ndata: ${JSON.stringify(await answerTo(path, body, cooled))}\r\n\r\ndata: [DONE]\n\n`;
+    }
+    const list = given[field];
+    if (!Array.isArray(list?.[0])) return answerTo(path, body, run);
+    const longest = Math.max(...list.map((one: number[]) => one.length));
+    const answers = [];
+    for (const [index, one] of (list as number[][]).entries()) {
+      const padding = pads ? new Array(longest - one.length).fill(2) : [];
+      const padded: Run = (tokens, cached) => run([...padding, ...tokens], cached);
+      const start = Array.isArray(given.logprob_start_len) ? { logprob_start_len: given.logprob_start_len[index] } : {};
+      answers.push({ index, ...(await answerTo(path, JSON.stringify({ ...given, [field]: one, ...start }), padded)) });
+    }
+    if (path !== '/v1/completions') return answers;
+    const choices = answers.map((one, index) => ({ index, ...('choices' in one ? (one.choices as object[])[0] : {}) }));
+    return { choices, usage: { prompt_tokens: 0 } };
   });
 }
 

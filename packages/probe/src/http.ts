@@ -113,12 +113,17 @@ export class Client {
    * Asks for a path, with GET or with JSON by POST.
    *
    * @param tokens - prompt tokens in the request, for the budget
-   * @param isList - whether the answer is a list, which is then the field `list`
+   * @param form - the form of the answer. Of a list and of a stream of events the items are the field `list`
    * @returns the answer; undefined where the server has no such path, or says that it is no good request
    * @throws {RopewalkError} FORMAT for an answer that is no JSON, too large, redirected or refused; DEVICE when the
    *   server is silent; RANGE beyond the budget
    */
-  async ask(path: string, body?: object, tokens = 0, isList = false): Promise<Fields | undefined> {
+  async ask(
+    path: string,
+    body?: object,
+    tokens = 0,
+    form: 'object' | 'list' | 'events' = 'object',
+  ): Promise<Fields | undefined> {
     const text = body && JSON.stringify(body);
     const known = this.#recorded.get(keyOf(path, text))?.shift();
     const exchange = known ?? (await this.#send(path, text, tokens));
@@ -130,8 +135,8 @@ export class Client {
     if (status !== 200)
       fail('FORMAT', where, `the server answers with HTTP status ${status}: "${answer.slice(0, 60)}".`);
     if (!known) this.#access.onExchange?.(exchange);
-    const value = parse(answer, where);
-    return new Fields(isList ? { list: value } : value, where);
+    const value = form === 'events' ? eventsOf(answer, where) : parse(answer, where);
+    return new Fields(form === 'object' ? value : { list: value }, where);
   }
 
   async #send(path: string, body: string | undefined, tokens: number): Promise<Exchange> {
@@ -216,6 +221,21 @@ async function textOf(response: Response, where: string): Promise<string> {
     at += part.length;
   }
   return new TextDecoder().decode(whole);
+}
+
+/**
+ * Reads the data of server-sent events, which are JSON. A stream that is cut loses its last event.
+ *
+ * @see https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+ */
+function eventsOf(answer: string, where: string): unknown[] {
+  const events: unknown[] = [];
+  for (const block of answer.replace(/\r\n?/g, '\n').split('\n\n')) {
+    const lines = block.split('\n').filter((line) => line.startsWith('data:'));
+    const data = lines.map((line) => line.slice(5).replace(/^ /, '')).join('\n');
+    if (data !== '' && data !== '[DONE]') events.push(parse(data, where));
+  }
+  return events;
 }
 
 function parse(answer: string, where: string): unknown {

@@ -104,6 +104,8 @@ const WAYS: Readonly<Record<Way, readonly [name: string, differs: string]>> = {
   ],
   behind: ['behind others', 'tokens get other log-probabilities after another request'],
   together: ['together', 'tokens get other log-probabilities together with other requests'],
+  streamed: ['streamed', 'tokens get other log-probabilities in a stream than in one answer'],
+  padded: ['in a list', 'tokens get other log-probabilities in one request with prompts of other lengths'],
 };
 
 /**

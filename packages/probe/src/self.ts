@@ -17,7 +17,7 @@ export interface SelfOptions extends Access {
 }
 
 /** The ways in which the same tokens are sent. */
-export type Way = 'again' | 'whole' | 'cached' | 'behind' | 'together';
+export type Way = 'again' | 'whole' | 'cached' | 'behind' | 'together' | 'streamed' | 'padded';
 
 /** The differences of one way to a prompt by itself. */
 export interface WayReport {
@@ -61,7 +61,7 @@ const MOST_NOISE = 1;
 
 /**
  * Asks a server for the same tokens in several ways: again, inside a longer prompt, behind a cached prefix, behind
- * another request, and together with others.
+ * another request, together with others, in a stream, and in one request with shorter and longer prompts.
  *
  * @param url - the server's address: `http://HOST:PORT`
  * @returns which ways differ, from which token on, and by how much
@@ -84,7 +84,7 @@ export async function probeSelf(url: string, options: SelfOptions = {}): Promise
   const tokens = tokensOf('probe', count);
   const near = EDGES.flatMap((edge) => [edge - 1, edge, edge + 1]).filter((length) => length < count);
   const lengths = [...new Set([...near, count - 1, count])].slice(-MOST_LENGTHS);
-  const steps = 5 * lengths.length + 1;
+  const steps = 6 * lengths.length + 2;
   let done = 0;
   const step = <T>(answer: T): T => {
     onProgress('of the answers', ++done / steps);
@@ -118,6 +118,15 @@ export async function probeSelf(url: string, options: SelfOptions = {}): Promise
   const crowd = Array.from({ length: CROWD }, (_, n) => server.rows(tokensOf(`crowd ${n}`, count), 'last', true));
   const [together] = await Promise.all([Promise.all(prompts.map((prompt) => last(prompt, true))), ...crowd]);
   found.push(['together', together]);
+  const streamed: Row[] = [];
+  for (const prompt of prompts) {
+    const row = await server.streamed?.(prompt);
+    if (!row) break; // It does not stream.
+    streamed.push(step(row));
+  }
+  if (streamed.length > 0) found.push(['streamed', streamed]);
+  const padded = await server.listed?.(prompts);
+  if (padded) found.push(['padded', step(padded)]);
   const noise = Math.max(0, ...alone.map((row, n) => distance(row, again[n]!)));
   const ways = found.map(([way, rows]): WayReport => {
     const differences = alone.flatMap((row) => {

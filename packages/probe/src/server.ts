@@ -40,6 +40,10 @@ export interface Server {
    * @throws {RopewalkError} FORMAT for an answer that cannot be right
    */
   rows(tokens: readonly number[], wanted: 'all' | 'last', cached?: boolean): Promise<Row[]>;
+  /** Asks for the last row in a stream of events. @returns undefined if the server does not stream */
+  streamed?(tokens: readonly number[]): Promise<Row | undefined>;
+  /** Asks for the last rows of several prompts in one request. @returns undefined if the server takes no list */
+  listed?(prompts: readonly (readonly number[])[]): Promise<Row[] | undefined>;
 }
 
 /** The tokenizer's answers, for servers that name tokens by their texts. */
@@ -91,54 +95,100 @@ function llamaServer(client: Client, props: Fields): Server {
   const context = settings?.optionalInteger('n_ctx') ?? undefined;
   const model = props.optionalText('model_alias') ?? props.optionalText('model_path');
   const version = props.optionalText('build_info');
+  const path = '/completion';
+  const bodyOf = (prompt: readonly unknown[], cached: boolean, stream = false) => ({
+    prompt,
+    n_predict: 1,
+    n_probs: TOPS[0],
+    post_sampling_probs: false,
+    temperature: 0,
+    cache_prompt: cached,
+    stream,
+  });
+  const read = (answer: Fields, tokens: readonly number[]): Row => {
+    checkCount(answer, answer.optionalInteger('tokens_evaluated', 0), tokens.length);
+    if (answer.optionalFlag('truncated')) fail('FORMAT', answer.where, 'the server says that it cut the prompt.');
+    const [probs] = answer.objects('completion_probabilities');
+    const top = probs?.objects('top_logprobs') ?? [];
+    const pairs = top.map((one) => [idOf(one), one.optionalNumber('logprob')] as const);
+    return rowOf(tokens.length, pairs, answer.where);
+  };
   return {
     api: 'llama-server',
     about: aboutOf('llama-server', version, model, context, 'one request a position'),
     context,
     oneByOne: true,
     async rows(tokens, _wanted, cached = true) {
-      const path = '/completion';
-      const body = {
-        prompt: tokens,
-        n_predict: 1,
-        n_probs: TOPS[0],
-        post_sampling_probs: false,
-        temperature: 0,
-        cache_prompt: cached,
-        stream: false,
-      };
-      const answer = (await client.ask(path, body, tokens.length)) ?? refused(client, path);
-      checkCount(answer, answer.optionalInteger('tokens_evaluated', 0), tokens.length);
-      if (answer.optionalFlag('truncated')) fail('FORMAT', answer.where, 'the server says that it cut the prompt.');
-      const [probs] = answer.objects('completion_probabilities');
-      const top = probs?.objects('top_logprobs') ?? [];
-      return [
-        rowOf(
-          tokens.length,
-          top.map((one) => [idOf(one), one.optionalNumber('logprob')]),
-          answer.where,
-        ),
-      ];
+      const answer = (await client.ask(path, bodyOf(tokens, cached), tokens.length)) ?? refused(client, path);
+      return [read(answer, tokens)];
+    },
+    async streamed(tokens) {
+      const body = bodyOf(tokens, false, true);
+      const found = await eventWith(client, path, body, tokens.length, (one) => one.has('completion_probabilities'));
+      return found && read(found, tokens);
+    },
+    async listed(prompts) {
+      const answer = await client.ask(path, bodyOf(prompts, false), sizeOf(prompts), 'list');
+      const all = answer && itemsOf(answer, prompts.length);
+      return all?.map((one, n) => read(one, prompts[one.optionalInteger('index', 0, prompts.length - 1) ?? n]!));
     },
   };
 }
 
+/** Finds the first event of a stream in which what is looked for is. @returns undefined if the server does not stream */
+async function eventWith(
+  client: Client,
+  path: string,
+  body: object,
+  tokens: number,
+  has: (event: Fields) => boolean,
+): Promise<Fields | undefined> {
+  const answer = await client.ask(path, body, tokens, 'events');
+  if (!answer) return undefined;
+  return answer.objects('list').find(has) ?? fail('FORMAT', answer.where, 'no log-probability is in its stream.');
+}
+
+/** Reads an answer to several prompts. @returns undefined if there is not one for each */
+function itemsOf(answer: Fields, count: number): Fields[] | undefined {
+  const list = answer.raw('list');
+  return Array.isArray(list) && list.length === count ? answer.objects('list') : undefined;
+}
+
+const sizeOf = (prompts: readonly (readonly number[])[]): number => prompts.reduce((sum, one) => sum + one.length, 0);
+
 function sglangServer(client: Client, info: Fields): Server {
+  const path = '/generate';
+  const bodyOf = (ids: readonly unknown[], start: number | readonly number[], stream = false) => ({
+    input_ids: ids,
+    sampling_params: { max_new_tokens: 1, temperature: 0 },
+    return_logprob: true,
+    logprob_start_len: start,
+    top_logprobs_num: TOPS[0],
+    stream,
+  });
+  const lastOf = (meta: Fields): [number, number | undefined][] => {
+    const [first] = listOf(meta, 'output_top_logprobs');
+    return Array.isArray(first) ? first.map(tripleOf) : [];
+  };
   return {
     api: 'sglang',
     about: aboutOf('SGLang', undefined, info.optionalText('model_path'), undefined, 'one request a prompt'),
     context: undefined,
     oneByOne: false,
+    async streamed(tokens) {
+      const body = bodyOf(tokens, tokens.length - 1, true);
+      const found = await eventWith(client, path, body, tokens.length, (one) => one.has('meta_info'));
+      const meta = found?.object('meta_info');
+      return meta && rowOf(tokens.length, lastOf(meta), meta.where);
+    },
+    async listed(prompts) {
+      const starts = prompts.map(({ length }) => length - 1);
+      const answer = await client.ask(path, bodyOf(prompts, starts), sizeOf(prompts), 'list');
+      const all = answer && itemsOf(answer, prompts.length);
+      return all?.map((one, n) => rowOf(prompts[n]!.length, lastOf(one.object('meta_info')), one.where));
+    },
     async rows(tokens, wanted) {
-      const path = '/generate';
-      const body = {
-        input_ids: tokens,
-        sampling_params: { max_new_tokens: 1, temperature: 0 },
-        return_logprob: true,
-        logprob_start_len: wanted === 'all' ? 0 : tokens.length - 1,
-        top_logprobs_num: TOPS[0],
-        stream: false,
-      };
+      const body = bodyOf(tokens, wanted === 'all' ? 0 : tokens.length - 1);
       const answer = (await client.ask(path, body, tokens.length)) ?? refused(client, path);
       const meta = answer.object('meta_info');
       checkCount(meta, meta.optionalInteger('prompt_tokens', 0), tokens.length);
@@ -240,7 +290,7 @@ async function tgiServer(client: Client, info: Fields, words: Words | undefined)
 
 /** Asks TGI which tokens a text has. */
 async function tokensOf(client: Client, inputs: string): Promise<number[]> {
-  const answer = (await client.ask('/tokenize', { inputs }, 0, true)) ?? refused(client, '/tokenize');
+  const answer = (await client.ask('/tokenize', { inputs }, 0, 'list')) ?? refused(client, '/tokenize');
   return answer.objects('list').map(idOf);
 }
 
@@ -257,13 +307,19 @@ async function completions(client: Client, first: Fields, words: Words | undefin
     { top, ids: true, extra: { echo: true } },
     { top, ids: true, extra: {} },
   ]);
-  const ask = async ({ top, extra: all }: (typeof ways)[number], tokens: readonly number[], wanted: 'all' | 'last') => {
+  const bodyOf = (
+    { top, extra: all }: (typeof ways)[number],
+    prompt: readonly unknown[],
+    wanted: 'all' | 'last',
+    stream = false,
+  ) => {
     // Log-probabilities of prompts keep vLLM from using its cache, and are not needed for the last row.
     const { prompt_logprobs: _prompt, echo: _echo, ...rest } = all as { prompt_logprobs?: number; echo?: boolean };
     const extra = wanted === 'all' ? all : rest;
-    const body = { model, prompt: tokens, max_tokens: 1, temperature: 0, logprobs: top, stream: false, ...extra };
-    return client.ask(path, body, tokens.length);
+    return { model, prompt, max_tokens: 1, temperature: 0, logprobs: top, stream, ...extra };
   };
+  const ask = (way: (typeof ways)[number], tokens: readonly number[], wanted: 'all' | 'last') =>
+    client.ask(path, bodyOf(way, tokens, wanted), tokens.length);
   /** Reads an answer. @returns rows, and whether the prompt's are among them */
   const read = (answer: Fields, tokens: readonly number[]): { rows: Row[]; whole: boolean } => {
     const [choice] = answer.objects('choices');
@@ -325,6 +381,21 @@ async function completions(client: Client, first: Fields, words: Words | undefin
       context,
       oneByOne: !whole,
       rows: async (tokens, wanted) => read((await ask(way, tokens, wanted)) ?? refused(client, path), tokens).rows,
+      async streamed(tokens) {
+        const has = (one: Fields): boolean =>
+          one.has('choices') && (one.objects('choices')[0]?.has('logprobs') ?? false);
+        const found = await eventWith(client, path, bodyOf(way, tokens, 'last', true), tokens.length, has);
+        return found && read(found, tokens).rows.at(-1);
+      },
+      async listed(prompts) {
+        const answer = await client.ask(path, bodyOf(way, prompts, 'last'), sizeOf(prompts));
+        const choices = listOf(answer ?? new Fields({}, path), 'choices');
+        if (choices.length !== prompts.length) return undefined;
+        return choices.flatMap((choice, n) => {
+          const index = new Fields(choice, path).optionalInteger('index', 0, prompts.length - 1) ?? n;
+          return read(new Fields({ choices: [choice] }, client.address + path), prompts[index]!).rows.slice(-1);
+        });
+      },
     };
   }
   return fail(

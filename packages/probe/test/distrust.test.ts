@@ -138,6 +138,51 @@ describe('answers that cannot be right', () => {
     });
 });
 
+describe('a stream of events that cannot be right', () => {
+  const good = `data: ${JSON.stringify({ tokens_evaluated: 3, completion_probabilities: [{ top_logprobs: [entry(-1)] }] })}\n\n`;
+  const streamOf = (handler: Handler, access: Access = {}): Promise<unknown> =>
+    serving(
+      (request, response) =>
+        request.url === '/props' ? response.end(JSON.stringify(PROPS['/props'])) : handler(request, response),
+      async (url) => (await findServer(new Client(url, access), undefined)).streamed!([5, 6, 7]),
+    );
+  test('it is read in pieces, with comments and several lines of data', async () => {
+    const row = { seen: 3, ids: [3], logprobs: [-1] };
+    for (const text of [good, `: hello\r\n\r\ndata: {}\r\n\r\n${good}data: [DONE]\n\n`, good.replace(',', ',\ndata:')])
+      assert.deepEqual(
+        await streamOf((_request, response) => response.write(text.slice(0, 9)) && response.end(text.slice(9))),
+        row,
+      );
+  });
+  for (const [what, text, message] of [
+    ['NaN', 'data: {"a":[NaN]}\n\n', /NaN or Infinity/],
+    ['no event', '{"content":"a"}', /no log-probability is in its stream/],
+    ['an event that is cut', good.slice(0, 40), /expected JSON/],
+    ['a list', 'data: []\n\n', /expected an object/],
+  ] as const)
+    test(what, () =>
+      assert.rejects(
+        streamOf((_request, response) => response.end(text)),
+        { code: 'FORMAT', message },
+      ),
+    );
+  test('it never ends, or has too many bytes', async () => {
+    const drip: Handler = (_request, response) => {
+      const timer = setInterval(() => response.write(good), 20);
+      return response.on('close', () => clearInterval(timer));
+    };
+    await assert.rejects(streamOf(drip, { timeoutMs: 300 }), { code: 'DEVICE', message: /no whole answer in 0\.3 s/ });
+    const block = good.repeat(10_000);
+    const flood: Handler = (_request, response) => {
+      const more = (): void => {
+        while (!response.destroyed && response.write(block));
+      };
+      return response.on('drain', more) && more();
+    };
+    await assert.rejects(streamOf(flood), { code: 'FORMAT', message: /larger than 64 MiB/ });
+  });
+});
+
 describe('a server that does not end', () => {
   const props = JSON.stringify(PROPS['/props']);
   test('silence: the time is bounded', async () => {

@@ -1,7 +1,7 @@
 /** A server against itself, without a model: faults that show where prompts are computed in pieces. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { type CacheFaults, cachingRun, marlineWith, serve } from '../../../test/support/probe-server.js';
+import { type CacheFaults, cachingRun, marlineWith, runOf, serve } from '../../../test/support/probe-server.js';
 import { probeSelf, type SelfReport, selfLines } from '../src/index.js';
 
 const model = await marlineWith();
@@ -33,6 +33,21 @@ describe('a server against itself', () => {
     assert.equal(verdict, 'agrees', lines.join('\n'));
     assert.ok(noise > 0.03 && noise < 0.3, String(noise));
   });
+  for (const api of ['llama-server', 'vllm', 'sglang'] as const)
+    test(`${api}: a fault in streams, and one in lists of prompts`, async () => {
+      for (const [way, faults] of [
+        [undefined, {}],
+        ['streamed', { streamTemperature: 0.7 }],
+        ['padded', { pads: true }],
+      ] as const) {
+        const server = await serve(api, runOf(model), model, faults);
+        const { ways } = await probeSelf(server.url, { tokens: 40 }).finally(server.close);
+        const all = ways.map((one) => one.way);
+        assert.ok(all.includes('streamed') && all.includes('padded'), all.join());
+        const wrong = ways.filter(({ from }) => from !== undefined).map((one) => one.way);
+        assert.deepEqual(wrong, way ? [way] : []);
+      }
+    });
   test('a server that answers at random is not right', async () => {
     const [{ verdict }, lines] = await probed({ noise: 4 });
     assert.equal(verdict, 'differs');
