@@ -76,9 +76,9 @@ const GELU_NEAR = 1e-2;
 /** It also divides the squares of Gemma 3n's gates by one less than their number: with both done in torch, 6e-3 is left. */
 const GEMMA3N_NEAR = 6e-2;
 /** The number that to-gguf writes. A converter that refuses all of them would pass the rest of the test. */
-const LEAST_WRITTEN = 58;
+const LEAST_WRITTEN = 59;
 /** And to-safetensors of them, without those that lose windows or images, gpt-oss and Apertus. */
-const LEAST_BACK = 48;
+const LEAST_BACK = 49;
 
 let cpu: Ropewalk;
 for (const version of ['v5', 'v4'] as const) {
