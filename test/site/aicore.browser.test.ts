@@ -1,4 +1,4 @@
-/** Tests the page AI Core: the figures of the docs, the findings beside statements, and the zooming timeline. */
+/** Tests the page AI Core: the figures of the docs, the findings beside statements, the zooming timeline, and the kernel's lines. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { measureRopeKernel } from '@ropewalk/ascend';
@@ -44,15 +44,21 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
     const before = await shown();
     await page.getByRole('button', { name: 'Zoom in' }).click();
     await until(async () => (await shown()) !== before, 'other cycles are shown');
-    // The statements of block 0, with the cycles that the library counts; one shows where it first runs.
+    // The C++ of block 0, with the cycles that the library counts: a line shows its bars, and a bar its line.
     const { instructions } = measureRopeKernel('baseline', call, { chip: '910B3', record: true }).run.blocks[0]!;
-    const line = 'copyOut: DataCopyPad(_y_gm[idy], output_ub, params)';
-    const own = instructions!.filter((one) => one.line === line);
-    const row = page.getByRole('region', { name: 'Statements' }).getByRole('row', { name: line });
+    const text = page.getByRole('region', { name: 'Line by line' });
+    const own = instructions!.filter((one) => one.line === 'copyOut: DataCopyPad(_y_gm[idy], output_ub, params)');
+    const row = text.getByRole('row', { name: 'DataCopyPad(y_gm[' });
     const spent = own.reduce((sum, { start, end }) => sum + end - start, 0);
-    assert.equal(await row.getByRole('cell').last().innerText(), Math.round(spent).toLocaleString('en'));
+    assert.equal(await row.getByRole('cell').first().innerText(), Math.round(spent).toLocaleString('en'));
     await row.getByRole('button').click();
-    await page.locator('.aicore-timeline title').getByText(line).first().waitFor({ state: 'attached' });
+    const chosen = page.locator('.aicore-timeline .chosen title');
+    await chosen.first().waitFor({ state: 'attached' });
+    assert.ok((await chosen.allTextContents()).every((title) => title.startsWith(own[0]!.line)));
+    const sub = instructions!.find(({ name }) => name === 'Sub')!;
+    await page.getByRole('button', { name: 'Whole block' }).click();
+    await page.locator(`[data-index="${sub.index}"]`).dispatchEvent('pointermove', { bubbles: true });
+    await text.locator('tr.chosen').getByRole('button', { name: 'Sub(' }).waitFor();
     assert.deepEqual(await violations(page), []);
     await page.getByLabel('Shape').fill('1,2,3');
     await page.getByRole('button', { name: 'Run on the model' }).click();

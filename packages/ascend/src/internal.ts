@@ -1,7 +1,7 @@
 /** The names that the packages of Ropewalk share of this one. They make no promise: they change without notice. @module */
 export { AscendC, LocalTensor, TBuf, TPipe, TQue } from './ascendc.js';
 export { calibrate } from './calibration.js';
-export { emitAscendc } from './emit/ascendc.js';
+export { emitAscendc, type SourceLine, sourceOfBlock0 } from './emit/ascendc.js';
 export { readKernel } from './kernels/declaration.js';
 export { KERNELS } from './kernels/index.js';
 export { whyNotKernel } from './kernels/run.js';

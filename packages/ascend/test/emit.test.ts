@@ -1,8 +1,8 @@
 /** AscendC out of kernels: its structure against InfiniOp's documentation, and what is refused. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { AscendC, KernelDeclaration } from '../src/index.js';
-import { emitAscendc, KERNELS } from '../src/internal.js';
+import { type AscendC, type KernelDeclaration, type KernelName, measureKernel, ROPE_KERNELS } from '../src/index.js';
+import { emitAscendc, KERNELS, sourceOfBlock0 } from '../src/internal.js';
 
 const ROPE = {
   dtype: 'f16',
@@ -130,6 +130,28 @@ test('it has the loops of the other kernels, and blocks that do different things
   const batches = emitAscendc(KERNELS['infinicore-gptj']!, { ...ROPE, shape: [2, 8, 4, 64] });
   assert.match(batches, /positions_gm\.GetValue\(i0\)/);
   assert.doesNotMatch(batches, /rope_kernel_launch/); // it has no batches
+});
+
+test('block 0 alone is written where blocks differ, and its calls are the instructions of the run, in their order', () => {
+  for (const name of Object.keys(ROPE_KERNELS) as KernelName[]) {
+    const pairing = name === 'infinicore-neox' ? 'half' : 'interleaved';
+    const call = { ...ROPE, shape: [1, 20, 32, 64], spec: { ...ROPE.spec, pairing } } as const;
+    if (name === 'fast') assert.throws(() => emitAscendc(KERNELS.fast!, call), { code: 'UNSUPPORTED' });
+    const lines = sourceOfBlock0(KERNELS[name]!, call);
+    const calls = lines
+      .flatMap(({ text, call }) => call?.places.map((place) => ({ text, place, ...call })) ?? [])
+      .sort((a, b) => a.place - b.place);
+    const { run } = measureKernel(KERNELS[name]!, { ...call, tableLen: 20 }, { record: true });
+    const records = run.blocks[0]!.instructions!.filter(({ queue }) => queue !== 'S');
+    const ran = new Set(records.map(({ line }) => line));
+    const own = calls.filter(({ statement }) => ran.has(statement));
+    assert.deepEqual(
+      own.map(({ statement }) => statement),
+      records.map(({ line }) => line),
+      name,
+    );
+    for (const [n, { text }] of own.entries()) assert.ok(text.includes(`${records[n]!.name}(`), `${name}: ${text}`);
+  }
 });
 
 /** A kernel of softmax with these calls on a row of 32. */

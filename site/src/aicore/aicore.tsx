@@ -19,7 +19,7 @@ import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
-import type { Asked, Kernels, Statement } from './kernel.worker.js';
+import type { Asked, Kernels, Program } from './kernel.worker.js';
 
 /** The slowest kernel takes about ten seconds for this many elements. */
 const MAX_ELEMENTS = 2 ** 22;
@@ -98,7 +98,10 @@ function Timeline({
   const [from, setFrom] = useState(0);
   const [width, setWidth] = useState(Math.min(last, 3000));
   const [svg, setSvg] = useState('');
-  const [statements, setStatements] = useState<readonly Statement[]>([]);
+  const [program, setProgram] = useState<Program>();
+  const [line, setLine] = useState<number>();
+  const picture = useRef<HTMLElement>(null);
+  const source = useRef<HTMLElement>(null);
   const drag = useRef<{ readonly x: number; readonly from: number } | undefined>(undefined);
   const clamp = (cycle: number, span = width): number =>
     Math.round(Math.min(Math.max(cycle, 0), Math.max(0, last - span)));
@@ -118,8 +121,29 @@ function Timeline({
     };
   }, [run, from, width]);
   useEffect(() => {
-    ask<readonly Statement[]>((kernels) => kernels.statements()).then(setStatements, () => undefined);
+    ask<Program>((kernels) => kernels.program()).then(setProgram, () => undefined);
   }, [run]);
+  // The bars of the chosen line stand out.
+  useEffect(() => {
+    for (const bar of picture.current?.querySelectorAll<SVGElement>('[data-index]') ?? [])
+      bar.classList.toggle('chosen', line !== undefined && program?.lineOf[Number(bar.dataset.index)] === line);
+  }, [svg, program, line]);
+  /** Scrolls the text, and not the page, to a line that is out of sight. */
+  const show = (at: number): void => {
+    const box = source.current;
+    const row = box?.querySelectorAll<HTMLElement>('tbody tr')[at];
+    if (!box || !row) return;
+    const top = row.offsetTop - box.scrollTop;
+    if (top < 40 || top > box.clientHeight - row.offsetHeight) box.scrollTop = row.offsetTop - box.clientHeight / 3;
+  };
+  const chooseBar = (target: EventTarget | null): void => {
+    const bar = (target as Element | null)?.closest<SVGElement>('[data-index]');
+    const at = bar ? program?.lineOf[Number(bar.dataset.index)] : undefined;
+    if (at === undefined) return;
+    setLine(at);
+    show(at);
+  };
+  useEffect(() => show(program?.lines.findIndex(({ ran }) => ran) ?? -1), [program]);
   return (
     <>
       <div class="actions">
@@ -146,6 +170,7 @@ function Timeline({
       <figure>
         <section
           class="aicore-timeline"
+          ref={picture}
           aria-label="Timeline of block 0"
           // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide picture is scrolled with the arrow keys.
           tabIndex={0}
@@ -153,48 +178,73 @@ function Timeline({
           dangerouslySetInnerHTML={{ __html: svg }}
           onPointerDown={(event) => {
             drag.current = { x: event.clientX, from };
+            chooseBar(event.target);
           }}
-          onPointerMove={({ currentTarget, clientX, buttons }) => {
+          onPointerMove={({ currentTarget, target, clientX, buttons }) => {
+            if (buttons === 0) chooseBar(target);
             if (drag.current && buttons > 0 && currentTarget.clientWidth > 0)
               setFrom(clamp(drag.current.from - ((clientX - drag.current.x) / currentTarget.clientWidth) * width));
           }}
         />
         <figcaption>
           Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar for
-          the kernel's statement, its bytes, and what it waited for.
+          its line below, its bytes, and what it waited for.
         </figcaption>
       </figure>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a wide table is scrolled with the arrow keys. */}
-      <section class="scroll" tabIndex={0} aria-label="Statements">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">The kernel's statements; press one to see where it first runs</th>
-              <th scope="col">Queue</th>
-              <th scope="col" class="number">
-                Instructions
-              </th>
-              <th scope="col" class="number">
-                Cycles
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {statements.map(({ line, queue, first, instructions, cycles }) => (
-              <tr key={queue + line}>
-                <th scope="row">
-                  <button type="button" class="aicore-line" onClick={() => setFrom(clamp(first - width / 10))}>
-                    {line}
-                  </button>
-                </th>
-                <td>{queue}</td>
-                <td class="number">{whole(instructions)}</td>
-                <td class="number">{whole(cycles)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </section>
+      {program === undefined ? (
+        <p class="muted">The kernel's text is being written.</p>
+      ) : (
+        <>
+          <p class="muted">
+            {program.noSource === undefined
+              ? 'What block 0 does, in AscendC, written from the kernel’s own calls with the sizes of this run; not compiled with CANN. Point at a line for its bars, press it to see where it first runs.'
+              : `The kernel's statements; press one to see where it first runs. There is no C++ of this run. ${program.noSource}`}
+          </p>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a long text is scrolled with the arrow keys. */}
+          <section class="scroll aicore-source" ref={source} tabIndex={0} aria-label="Line by line">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col" class="number">
+                    Cycles
+                  </th>
+                  <th scope="col" class="number">
+                    Instructions
+                  </th>
+                  <th scope="col">Queue</th>
+                  <th scope="col">Line</th>
+                </tr>
+              </thead>
+              <tbody>
+                {program.lines.map(({ text, ran }, n) => (
+                  <tr key={n} class={n === line ? 'chosen' : undefined} onPointerEnter={() => ran && setLine(n)}>
+                    <td class="number">{ran && whole(ran.cycles)}</td>
+                    <td class="number">{ran && whole(ran.instructions)}</td>
+                    <td>{ran?.queue}</td>
+                    <td>
+                      {ran ? (
+                        <button
+                          type="button"
+                          class="aicore-line"
+                          onFocus={() => setLine(n)}
+                          onClick={() => {
+                            setLine(n);
+                            setFrom(clamp(ran.first - width / 10));
+                          }}
+                        >
+                          {text}
+                        </button>
+                      ) : (
+                        <span class="aicore-line">{text}</span>
+                      )}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </section>
+        </>
+      )}
     </>
   );
 }

@@ -9,6 +9,7 @@ import {
   type Tiling,
   timelineSvg,
 } from '@ropewalk/ascend';
+import { KERNELS, type SourceLine, sourceOfBlock0 } from '@ropewalk/ascend/internal';
 import { expose } from 'comlink';
 
 /** The call that is measured. */
@@ -20,23 +21,37 @@ export interface Asked {
   readonly tiling: Tiling;
 }
 
-/** A statement of the kernel, with what it cost in block 0. */
-export interface Statement {
-  readonly line: string;
-  readonly queue: string;
-  /** The cycle in which it first started. */
-  readonly first: number;
-  readonly instructions: number;
-  /** The cycles for which it held its queue. */
-  readonly cycles: number;
+/** A line of the kernel's text. One that ran in block 0 has what it cost there. */
+export interface ProgramLine {
+  readonly text: string;
+  readonly ran?: {
+    readonly queue: string;
+    /** The cycle in which it first started. */
+    readonly first: number;
+    readonly instructions: number;
+    /** The cycles for which it held its queue. */
+    readonly cycles: number;
+  };
+}
+
+/** The kernel's text. */
+export interface Program {
+  readonly lines: readonly ProgramLine[];
+  /** The line of each instruction of block 0, by the instruction's index. */
+  readonly lineOf: readonly number[];
+  /** The reason why the lines are the kernel's statements and not C++. */
+  readonly noSource: string | undefined;
 }
 
 let last: MeasuredKernel | undefined;
+let lastAsked: Asked | undefined;
 
 const kernels = {
   /** Runs a kernel. The page gets its report without the instructions. */
-  measure({ kernel, call, ...options }: Asked, onBlock: (done: number, total: number) => void): MeasuredKernel {
+  measure(asked: Asked, onBlock: (done: number, total: number) => void): MeasuredKernel {
+    const { kernel, call, ...options } = asked;
     last = undefined;
+    lastAsked = asked;
     let told = performance.now();
     last = measureRopeKernel(kernel, call, {
       ...options,
@@ -50,15 +65,38 @@ const kernels = {
     return { ...last, run: { ...last.run, blocks: last.run.blocks.map(({ instructions: _, ...block }) => block) } };
   },
 
-  /** Lists the statements of the last run in the order in which they were first issued. */
-  statements(): Statement[] {
-    const all = new Map<string, Statement>();
-    for (const { line, queue, start, end, count } of last?.run.blocks[0]?.instructions ?? []) {
-      const key = `${queue} ${line}`;
-      const { first = start, instructions = 0, cycles = 0 } = all.get(key) ?? {};
-      all.set(key, { line, queue, first, instructions: instructions + count, cycles: cycles + end - start });
+  /** Writes what block 0 of the last run did, line by line. */
+  program(): Program {
+    const records = grouped(last?.run.blocks[0]?.instructions ?? [], ({ line }) => line);
+    let noSource: string | undefined;
+    let source: readonly SourceLine[];
+    try {
+      source = source0(lastAsked!);
+    } catch (reason) {
+      noSource = (reason as Error).message;
+      source = [...records.keys()].map((text) => ({ text, call: { statement: text, places: [0] } }));
     }
-    return [...all.values()];
+    const ran = source.flatMap(({ call }, at) => (call?.places ?? []).map((place) => ({ ...call!, place, at })));
+    /** The calls of each statement, in the order in which they ran. */
+    const calls = grouped(
+      ran.sort((a, b) => a.place - b.place),
+      ({ statement }) => statement,
+    );
+    const lines: ProgramLine[] = source.map(({ text }) => ({ text }));
+    const lineOf: number[] = [];
+    for (const [statement, own] of records) {
+      const all = calls.get(statement) ?? [];
+      for (const [n, { index, queue, start, end, count }] of own.entries()) {
+        // A call is one instruction, but a run of scalar accesses is one bar. Those of a statement have one line.
+        const at = all[Math.floor((n * all.length) / own.length)]?.at;
+        if (at === undefined) continue;
+        lineOf[index] = at;
+        const { text, ran } = lines[at]!;
+        const { first = start, instructions = 0, cycles = 0 } = ran ?? {};
+        lines[at] = { text, ran: { queue, first, instructions: instructions + count, cycles: cycles + end - start } };
+      }
+    }
+    return { lines, lineOf, noSource };
   },
 
   /** Draws the last run's timeline between two cycles as an SVG document. */
@@ -71,6 +109,22 @@ const kernels = {
     return last ? chromeTrace(last.run) : '';
   },
 };
+
+function grouped<T>(list: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of list) {
+    const group = groups.get(keyOf(item)) ?? [];
+    group.push(item);
+    groups.set(keyOf(item), group);
+  }
+  return groups;
+}
+
+function source0({ kernel, call, ...how }: Asked): readonly SourceLine[] {
+  const { base, rotaryDim, pairing, ...rest } = call;
+  const spec = { headDim: call.shape[3], rotaryDim, base, pairing };
+  return sourceOfBlock0(KERNELS[kernel]!, { ...rest, spec }, how);
+}
 
 /** The functions that the page calls. */
 export type Kernels = typeof kernels;

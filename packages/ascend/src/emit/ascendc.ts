@@ -51,6 +51,13 @@ interface Launch {
   readonly facts: object;
 }
 
+/** A line of C++. */
+export interface SourceLine {
+  readonly text: string;
+  /** The call on this line: the kernel's statement, as the instructions of a timeline name it, and its place among all calls each time. */
+  readonly call?: { readonly statement: string; readonly places: readonly number[] };
+}
+
 /**
  * @param kernel - the kernel
  * @param call - its one call: shapes and strides become constants of the source
@@ -59,8 +66,44 @@ interface Launch {
  * @throws {RopewalkError} UNSUPPORTED, naming the statement that cannot be written
  */
 export function emitAscendc(kernel: KernelDeclaration, call: OperatorCall, how: MeasureOptions = {}): string {
+  const { lines, facts, parameters, blocks, findings } = classOf(kernel, call, how);
+  return [
+    `// Not compiled by us with CANN. Written by ropewalk aicore --emit ascendc: ${oneLine(kernel.name)}, ${kernel.operator}`,
+    `// [${call.shape.join(', ')}] ${call.dtype} on ${blocks} blocks. Sizes and strides of this call are constants.`,
+    ...(kernel.autoSync === false ? ['// It sets its own flags: compile without automatic synchronisation.'] : []),
+    ...(findings > 0
+      ? ['// The model reports faults of this kernel, which are in the source too: ropewalk aicore lists them.']
+      : []),
+    '#include <cmath>',
+    '#include <cstddef>',
+    '#include "acl/acl.h"',
+    '#include "kernel_operator.h"',
+    'using namespace AscendC;',
+    '',
+    ...lines.map(({ text }) => text),
+    '',
+    ...hostSource({ kernel, call, parameters, blocks, facts }),
+    '',
+  ].join('\n');
+}
+
+/**
+ * Writes the class of {@link emitAscendc} with what block 0 does, whatever the other blocks do.
+ *
+ * @throws {RopewalkError} as emitAscendc
+ */
+export function sourceOfBlock0(
+  kernel: KernelDeclaration,
+  call: OperatorCall,
+  how: MeasureOptions = {},
+): readonly SourceLine[] {
+  return classOf(kernel, call, how, true).lines;
+}
+
+/** Records a kernel, and writes its class. */
+function classOf(kernel: KernelDeclaration, call: OperatorCall, how: MeasureOptions, block0 = false) {
   const recorder = new Recorder(kernel.arguments);
-  const launches = [1, 2].map((seed) => launch(kernel, call, how, recorder, seed));
+  const launches = [1, 2].map((seed) => launch(kernel, call, how, recorder, seed, block0));
   const [first, again] = launches as [Launch, Launch];
   const shapes = ({ buffers, program }: Block): string => JSON.stringify([buffers, program.map(({ shape }) => shape)]);
   for (const [n, block] of first.blocks.entries())
@@ -85,21 +128,7 @@ export function emitAscendc(kernel: KernelDeclaration, call: OperatorCall, how: 
     const which = from === to ? `block == ${from}` : `block >= ${from} && block <= ${to}`;
     return [`    if (${which}) {`, ...lines, '    }'];
   });
-  const source = { kernel, call, parameters, blocks: first.run.blockCount, facts: first.facts };
-  const findings = first.run.findings.length;
-  return [
-    `// Not compiled by us with CANN. Written by ropewalk aicore --emit ascendc: ${oneLine(kernel.name)}, ${kernel.operator}`,
-    `// [${call.shape.join(', ')}] ${call.dtype} on ${first.run.blockCount} blocks. Sizes and strides of this call are constants.`,
-    ...(kernel.autoSync === false ? ['// It sets its own flags: compile without automatic synchronisation.'] : []),
-    ...(findings > 0
-      ? ['// The model reports faults of this kernel, which are in the source too: ropewalk aicore lists them.']
-      : []),
-    '#include <cmath>',
-    '#include <cstddef>',
-    '#include "acl/acl.h"',
-    '#include "kernel_operator.h"',
-    'using namespace AscendC;',
-    '',
+  const lines: (string | SourceLine)[] = [
     'class Kernel {',
     'public:',
     `  __aicore__ inline void Init(${parameters.map(({ name }) => `GM_ADDR ${name}`).join(', ')}) {`,
@@ -114,8 +143,8 @@ export function emitAscendc(kernel: KernelDeclaration, call: OperatorCall, how: 
     ),
     '  }',
     '',
-    '  __aicore__ inline void Process() {',
-    '    const int64_t block = GetBlockIdx();',
+    block0 ? '  __aicore__ inline void Process() { // of block 0' : '  __aicore__ inline void Process() {',
+    ...(block0 ? [] : ['    const int64_t block = GetBlockIdx();']),
     ...writer.declarations(),
     ...bodies.flat(),
     '  }',
@@ -128,21 +157,26 @@ export function emitAscendc(kernel: KernelDeclaration, call: OperatorCall, how: 
     }),
     ...parameters.map(({ name, tensor }) => `  GlobalTensor<${typeOf(tensor.dtype)}> ${name}_gm;`),
     '};',
-    '',
-    ...hostSource(source),
-    '',
-  ].join('\n');
+  ];
+  return {
+    lines: lines.map((line) => (typeof line === 'string' ? { text: line } : line)),
+    facts: first.facts,
+    parameters,
+    blocks: first.run.blockCount,
+    findings: first.run.findings.length,
+  };
 }
 
 const oneLine = (text: string): string => text.replace(/[\r\n\\]+/g, ' ');
 
-/** Runs a kernel with data of a seed, and records its calls. */
+/** Runs a kernel with data of a seed, and records its calls; with `block0` only those of block 0. */
 function launch(
   kernel: KernelDeclaration,
   call: OperatorCall,
   { chip, cores, tiling }: MeasureOptions,
   recorder: Recorder,
   seed: number,
+  block0: boolean,
 ): Launch {
   const random = randomFrom(`emit ${seed}`);
   // A position follows from no token's number, and differs between the launches.
@@ -163,6 +197,7 @@ function launch(
   const watched: KernelDeclaration = {
     ...kernel,
     kernel: (c, args) => {
+      if (block0 && c.GetBlockIdx() > 0) return;
       blocks[c.GetBlockIdx()] = recorder.watch(c);
       kernel.kernel(c, args);
     },
@@ -260,11 +295,11 @@ class Writer {
   }
 
   /** Writes the program of the blocks `from` to `to`. */
-  write(program: readonly Node[], from: number, to: number, depth: number, blocks: number): string[] {
+  write(program: readonly Node[], from: number, to: number, depth: number, blocks: number): (string | SourceLine)[] {
     return this.#nodes(program, { from, to, blocks, loops: [] }, depth);
   }
 
-  #nodes(nodes: readonly Node[], where: Where, depth: number): string[] {
+  #nodes(nodes: readonly Node[], where: Where, depth: number): (string | SourceLine)[] {
     const indent = '  '.repeat(depth);
     return nodes.flatMap((node) => {
       if ('body' in node) {
@@ -278,7 +313,20 @@ class Writer {
       const named = /^(\w+):/.exec(node.call.line)?.[1] ?? this.#part;
       const comment = named === this.#part ? [] : [`${indent}// ${named}`];
       this.#part = named;
-      return [...comment, ...statement(node.call, this.#expressions(node, where)).map((line) => `${indent}${line}`)];
+      const { call, times } = node;
+      const places = times.slice(0, times.length / 2).map(({ place }) => place); // the other half is of the second launch
+      const own = statement(call, this.#expressions(node, where));
+      const at = Math.max(
+        0,
+        own.findIndex((text) => text.trimStart().startsWith(`${call.name}(`)),
+      );
+      return [
+        ...comment,
+        ...own.map((text, n) => ({
+          text: `${indent}${text}`,
+          ...(n === at && { call: { statement: call.line, places } }),
+        })),
+      ];
     });
   }
 
@@ -343,20 +391,21 @@ class Writer {
       const isNumber = variable.type !== 'f16' && variable.type !== 'bf16';
       if (isNumber && values.every(Number.isInteger)) features.push({ text: this.#value(variable, 'int64_t'), values });
     }
+    const { heads } = this;
+    /** A counter of rows: each token has a row for each head. */
+    const ofRows = (name: string, values: readonly number[]): Feature[] => [
+      { text: `(${name} / ${heads})`, values: values.map((n) => Math.floor(n / heads)) },
+      { text: `(${name} % ${heads})`, values: values.map((n) => n % heads) },
+    ];
     let below = inBlock;
     for (const [n, count] of loops.entries()) {
       below /= count;
       const size = below;
       const counter = read.map((_, time) => Math.floor(time / size) % count);
       features.push({ text: `i${n}`, values: counter }, { text: `(i${n} / 2)`, values: counter.map((i) => i >> 1) });
+      if (heads > 1 && count > heads) features.push(...ofRows(`i${n}`, counter));
     }
-    const { heads } = this;
-    if (heads > 1 && blocks > heads)
-      for (const [text, of] of [
-        [`(block / ${heads})`, (n: number) => Math.floor(n / heads)],
-        [`(block % ${heads})`, (n: number) => n % heads],
-      ] as const)
-        features.push({ text, values: block.map(of) });
+    if (heads > 1 && blocks > heads) features.push(...ofRows('block', block));
     return features;
   }
 

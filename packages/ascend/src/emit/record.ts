@@ -44,11 +44,11 @@ export interface Call {
   readonly numbers: readonly string[];
 }
 
-/** A call with its numbers, and the values read before it, for each time that it ran. */
+/** A call with its place among all calls, its numbers, and the values read before it, for each time that it ran. */
 export interface RecordedCall {
   readonly shape: number;
   readonly call: Call;
-  readonly times: { readonly numbers: readonly number[]; readonly read: readonly number[] }[];
+  readonly times: { readonly place: number; readonly numbers: readonly number[]; readonly read: readonly number[] }[];
 }
 
 /** A call or a loop. Equal shapes are the same calls. */
@@ -262,7 +262,7 @@ export class Recorder {
     }
     const { call, shape } = known;
     const read = this.values.map(({ current }) => current ?? Number.NaN);
-    program.push({ shape, call, times: [{ numbers: [...offsets, ...numbers], read }] });
+    program.push({ shape, call, times: [{ place: this.#recorded, numbers: [...offsets, ...numbers], read }] });
     if (call.sets) call.sets.current = value;
     this.#fold(program);
     return call.sets;

@@ -51,7 +51,7 @@ const OTHER = '#444444';
  *
  * @param run - of a kernel with `record`; the slowest block is drawn if it is recorded, otherwise the first that is
  * @param options - the cycles to draw
- * @returns an SVG document
+ * @returns an SVG document; the `data-index` of a bar's group is the instruction's `index`
  * @throws {RopewalkError} RANGE for cycles that are out of order or too large, and for what is no run
  */
 export function timelineSvg(run: KernelRun, options: TimelineOptions = {}): string {
@@ -130,7 +130,7 @@ function bar(one: InstructionRecord, x: (cycle: number) => number, top: number, 
       ? `<text x="${f(left + width / 2)}" y="${top + LANE / 2 + 4}" text-anchor="middle" font-size="11" fill="#ffffff">${escapeMarkup(label)}</text>`
       : '';
   return (
-    `<g><title>${escapeMarkup(about)}</title>` +
+    `<g data-index="${one.index}"><title>${escapeMarkup(about)}</title>` +
     `<rect x="${f(left)}" y="${top + 2}" width="${f(width)}" height="${LANE - 4}" fill="${color}" stroke="#ffffff" stroke-width="0.5"/>${text}</g>`
   );
 }
