@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { PUZZLES, startingText } from '../../site/src/write/puzzles.js';
-import { invocations } from '../../site/src/write/shader.js';
+import { invocations, withLimit } from '../../site/src/write/shader.js';
 import { noBrowser, openChromium, SOFTWARE_GPU } from '../support/browser.js';
 import { ISOLATED, openedSite, serveSite, UNDER, violations, visit } from '../support/site.js';
 
@@ -55,6 +55,17 @@ const SOLUTIONS: Readonly<Record<string, string>> = {
   'qwen2-vl-mrope': axis('j < axes.sections[0] ? 0 : j < axes.sections[0] + axes.sections[1] ? 1 : 2'),
   'qwen3-vl-mrope': axis('j < 60 ? j % 3 : 0'),
 };
+
+test('a limit is in each loop, whatever its header, and in no comment', () => {
+  const step =
+    /\{ ropewalk_steps \+= 1u; if \(ropewalk_steps > 262144u\) \{ atomicStore\(&ropewalk_late, 1u\); break; \}/g;
+  const of = (code: string): string => withLimit(code).replace(step, '{!').split('\nvar<private>')[0]!;
+  assert.equal(
+    of('for (var i = (1); i < 2; i++) { loop { while i < 3 { } } }'),
+    'for (var i = (1); i < 2; i++) {! loop {! while i < 3 {! } } }',
+  );
+  assert.equal(of('/* for { */ fn f(loop_count: u32) { if a { } }'), '   fn f(loop_count: u32) { if a { } }');
+});
 
 test('the size of a workgroup is read outside comments, which may be nested', () => {
   const size = '@compute @workgroup_size(8, 4u) fn rope() {}';
@@ -120,6 +131,12 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
       await result(page).getByRole('alert').getByText(words).waitFor();
     };
     await says('function rope() {\n  for (;;);\n}', /ended after 5 seconds/);
+    const more = 'const all = [];\n  for (;;)';
+    await says(
+      `function rope(x) {\n  ${more} all.push(new Float64Array(2 ** 20).fill(1));\n}`,
+      /^RangeError: .* 256 MB/,
+    );
+    await says(`function rope(x) {\n  ${more} all.push(x.slice());\n}`, /^RangeError: .* 256 MB/);
     await says('function rope() {\n  return missing;\n}', /^Line 2: ReferenceError: missing/);
     await says('function rope( {', /^Line \d: SyntaxError/);
     await says('const rope = () => [1, 2];', /y of length 2; x has 1536 numbers/);
@@ -166,8 +183,21 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await says(shader.replace('let half', 'let half:'), /^Line \d+: /);
     await says(shader.replaceAll('y[i0] *', 'x[i0] *').replaceAll('y[i1] *', 'x[i1] *'), /^Right$/);
     await says(shader.replace('binding(3)', 'binding(9)'), /binding/);
+    const looping = (loop: string) => shader.replace('let t =', `${loop}\n  let t =`);
+    await says(
+      looping('loop { y[0] += 1.0; if (y[0] < -1e30) { break; } }'),
+      /^The loops of the shader ran more than 262144/,
+    );
+    await says(
+      looping('for (var n = 0; n < 1000; n++) { while (y[0] < 1e6) { y[0] += 0.0; } }'),
+      /^The loops of the shader/,
+    );
     // Run once more, while a shader holds the GPU: the second one is judged, and the first is not heard of again.
-    await edit(page, shader.replace('let t =', 'for (var n = 0; n < 1000000; n++) { y[0] += 1.0; }\n  let t ='));
+    const held = shader.replace(
+      /if \(row >= .*/,
+      'for (var n = 0; n < 500000; n++) { y[0] += 1.0; workgroupBarrier(); }',
+    );
+    await edit(page, held);
     await run(page);
     await page.locator('.write-result[aria-busy=true]').waitFor();
     await says(shader, /^KNOWN BUG: second-member-from-first$/);

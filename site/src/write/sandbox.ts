@@ -1,12 +1,13 @@
 /**
  * Runs a visitor's kernel where it can reach nothing: in a worker of a frame that has no origin, no network and no eval,
- * and that is removed when the time is over. A link may have brought the kernel.
+ * and that is removed when the time is over. Its typed arrays are bounded. A link may have brought the kernel.
  *
  * @module
  */
 import callScript from './call.js?raw';
 import frameScript from './frame.js?raw';
 import type { KernelCall } from './kernel.worker.js';
+import memoryScript from './memory.js?raw';
 import type { Language } from './puzzles.js';
 
 /** The seconds after which a kernel is ended. A right one takes milliseconds, but a GPU first compiles its shader. */
@@ -15,7 +16,7 @@ export const MOST_SECONDS: Readonly<Record<Language, number>> = { js: 5, wgsl: 2
 /** Waits for a kernel until it is late or another run stops it. The caller then ends it. */
 export function inTime<T>(language: Language, stop: AbortSignal, run: Promise<T>): Promise<T> {
   const seconds = MOST_SECONDS[language];
-  const late = `The kernel was ended after ${seconds} seconds. Does one of its loops not end?`;
+  const late = `The kernel was ended after ${seconds} seconds. Does one of its loops not end, or take ever more memory?`;
   const ended = new Promise<never>((_, reject) => {
     stop.addEventListener('abort', () => reject(new Error('Stopped.')));
     setTimeout(() => reject(new Error(late)), 1000 * seconds);
@@ -44,7 +45,7 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
     };
     addEventListener('message', told, listening);
     frame.addEventListener('load', () =>
-      frame.contentWindow?.postMessage({ code: `${code}\n${callScript}`, call }, '*'),
+      frame.contentWindow?.postMessage({ code: `${memoryScript}${code}\n${callScript}`, call }, '*'),
     );
   });
   document.body.append(frame);
@@ -56,6 +57,9 @@ export async function runInSandbox(code: string, call: KernelCall, stop: AbortSi
   }
 }
 
+/** The lines before the visitor's first. */
+const LINES_BEFORE = memoryScript.split('\n').length - 1;
+
 /** Reads what the worker sent. The visitor's text can send anything. */
 function readAnswer(answer: unknown, length: number): Float32Array {
   const { y, error, line } = Object(answer) as { y?: unknown; error?: unknown; line?: unknown };
@@ -64,7 +68,8 @@ function readAnswer(answer: unknown, length: number): Float32Array {
       typeof error === 'string'
         ? error.slice(0, 1000).replace(/^Uncaught /, '')
         : 'The kernel sent a message of its own and ended. Return y from rope.';
-    throw new Error(typeof line === 'number' && line > 0 ? `Line ${line}: ${words}` : words);
+    const own = Number(line) - LINES_BEFORE;
+    throw new Error(own > 0 ? `Line ${own}: ${words}` : words);
   }
   if (!(y instanceof Float32Array) || y.length !== length)
     throw new Error('The kernel sent a message of its own and ended. Return y from rope.');

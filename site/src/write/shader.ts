@@ -40,7 +40,13 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
   if (wrong) throw new Error(`Line ${wrong.lineNum}: ${wrong.message}`);
-  const contents = contentsOf(x, plan);
+  // A shader that the limit of its loops breaks, such as one with a barrier in them, runs without it.
+  const limited = device.createShaderModule({ code: withLimit(code) });
+  const isLimited = (await limited.getCompilationInfo()).messages.every(({ type }) => type !== 'error');
+  await device.popErrorScope();
+  device.pushErrorScope('validation');
+  const own = contentsOf(x, plan);
+  const contents = isLimited ? [...own, { type: 'storage', data: new Uint32Array(1) } as const] : own;
   const layout = device.createBindGroupLayout({
     entries: contents.map(({ type }, binding) => ({ binding, visibility: COMPUTE, buffer: { type } })),
   });
@@ -55,10 +61,10 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   });
   const pipeline = await device.createComputePipelineAsync({
     layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-    compute: { module },
+    compute: { module: isLimited ? limited : module },
   });
-  const y = buffers.at(-1)!;
-  const read = device.createBuffer({ size: y.size, usage: USAGE.mapRead | USAGE.copyDst });
+  const y = buffers[own.length - 1]!;
+  const read = device.createBuffer({ size: y.size + 4, usage: USAGE.mapRead | USAGE.copyDst });
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass();
   pass.setPipeline(pipeline);
@@ -69,11 +75,30 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   pass.dispatchWorkgroups(Math.ceil(x.size / invocations(code)));
   pass.end();
   encoder.copyBufferToBuffer(y, 0, read, 0, y.size);
+  if (isLimited) encoder.copyBufferToBuffer(buffers.at(-1)!, 0, read, y.size, 4);
   device.queue.submit([encoder.finish()]);
   const refused = await device.popErrorScope();
   if (refused) throw new Error(refused.message);
   await read.mapAsync(READ);
-  return new Float32Array(read.getMappedRange().slice(0));
+  const result = read.getMappedRange().slice(0);
+  if (new Uint32Array(result, y.size)[0] !== 0)
+    throw new Error(`The loops of the shader ran more than ${MOST_STEPS} times in one invocation. Does one not end?`);
+  return new Float32Array(result, 0, y.size / 4);
+}
+
+/** The most times that the loops of one invocation run, together; x has 1,536 elements in most cases. */
+const MOST_STEPS = 2 ** 18;
+
+/**
+ * Adds to each loop a step that leaves it when there were too many, because no browser ends a shader that a software GPU
+ * runs, and the page could not be drawn while it ran. In WGSL no header of a loop has a brace.
+ */
+export function withLimit(code: string): string {
+  const step = `ropewalk_steps += 1u; if (ropewalk_steps > ${MOST_STEPS}u) { atomicStore(&ropewalk_late, 1u); break; }`;
+  const loops = withoutComments(code).replace(/\b(?:for|while|loop)\b[^{}]*\{/g, `$& ${step}`);
+  return `${loops}
+var<private> ropewalk_steps: u32;
+@group(0) @binding(6) var<storage, read_write> ropewalk_late: atomic<u32>;`;
 }
 
 /** Removes comments. In WGSL a block comment may contain others. */
@@ -85,6 +110,7 @@ function withoutComments(code: string): string {
     const two = code.slice(at, at + 2);
     if (two === '/*' || (two === '*/' && depth > 0)) {
       depth += two === '/*' ? 1 : -1;
+      text += ' '; // what was apart stays apart
       at++;
     } else if (two === '//' && depth === 0) {
       line.lastIndex = at;
