@@ -4,6 +4,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { MUTANTS } from '@ropewalk/diagnose';
+import { escaped } from '../../site/build/page-list.js';
+import { TORCH_LINES } from '../../site/build/torch-lines.js';
 import { noBrowser } from '../support/browser.js';
 import { DIST, openedSite, violations } from '../support/site.js';
 
@@ -72,6 +74,7 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
       for (const part of ['<h2>Where it shows</h2>', '<h2>The wrong line</h2>', 'a vector that fails', ...threads])
         assert.ok(page.replaceAll('<wbr>', '').toLowerCase().includes(part.toLowerCase()), `${id}: ${part}`);
     }
+    for (const [id, { wrong }] of TORCH_LINES) assert.ok(html(id).includes(escaped(wrong)), `${id}: in torch`);
     // These positions follow from the sizes of the types and of the table.
     assert.match(html('position-in-int8'), /first shows at <strong>position 128</);
     assert.match(html('position-in-bf16'), /first shows at <strong>position 257</);

@@ -1,0 +1,24 @@
+"""Runs small torch kernels, as test/site/torch-lines.python.test.ts writes them to a file: f64 in base64 for each."""
+import base64
+import json
+import math
+import sys
+
+import torch
+
+torch.set_default_dtype(torch.float64)  # the lines are compared with float64
+torch.set_num_threads(1)
+
+out = []
+for case in json.load(open(sys.argv[1])):
+    x = torch.tensor(case["x"], dtype=torch.float64).reshape(case["shape"])
+    batch, tokens, heads, _ = x.shape
+    lists = {name: torch.tensor(value) for name, value in case["lists"].items()}
+    positions = torch.tensor(case["positions"]).reshape(case["positionsShape"])
+    names = dict(torch=torch, math=math, x=x, positions=positions, batch=batch, tokens=tokens, heads=heads)
+    names |= lists | case["numbers"]
+    exec(case["program"], names)
+    y = names["y"]
+    assert y.shape == x.shape, f"{case['program']}\nhas the shape {y.shape}"
+    out.append(base64.b64encode(y.double().contiguous().numpy().tobytes()).decode())
+json.dump(out, sys.stdout)

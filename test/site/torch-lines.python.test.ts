@@ -1,0 +1,92 @@
+/** The lines in torch on the pages of bugs: the right ones give the reference's y, and the wrong ones the bug's. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { MUTANTS, readHeads } from '@ropewalk/diagnose';
+import { mutantExample } from '@ropewalk/oracle';
+import { TORCH_LINES } from '../../site/build/torch-lines.js';
+import { noPython, runPython } from '../support/python.js';
+
+/** The largest error of rounding to a dtype, relative to the number. */
+const ROUNDING = { f64: 2 ** -53, f32: 2 ** -24, f16: 2 ** -11, bf16: 2 ** -8 } as const;
+
+/** The names that lines use: numbers and lists of a spec in snake case. */
+function namesOf(spec: object): { numbers: Record<string, number>; lists: Record<string, number[]> } {
+  const numbers: Record<string, number> = {};
+  const lists: Record<string, number[]> = {};
+  const { scaling, ...rest } = spec as { scaling?: object };
+  for (const [name, value] of Object.entries({ ...rest, ...scaling })) {
+    const snake = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    if (typeof value === 'number') numbers[snake] = value;
+    else if (Array.isArray(value) || ArrayBuffer.isView(value)) lists[snake] = Array.from(value as ArrayLike<number>);
+  }
+  return { numbers, lists };
+}
+
+test('the lines in torch of each bug do what they say', { skip: noPython }, () => {
+  assert.ok(TORCH_LINES.size >= 50);
+  const cases = [...TORCH_LINES].map(([id, { programs }]) => {
+    const mutant = MUTANTS.find((one) => one.id === id);
+    assert.ok(mutant, id);
+    const { observation, expected } = mutantExample(mutant);
+    const { x, y, positions, norm } = observation;
+    const { spec } = expected as { spec: { headDim: number; rotaryDim?: number } };
+    const { numbers, lists } = namesOf(spec);
+    const { headDim, rotaryDim = headDim } = spec;
+    const [batch, tokens] = x.shape as [number, number];
+    const own = { rotary_dim: rotaryDim, partial_rotary_factor: rotaryDim / headDim };
+    const nemo = { hidden_size: 5120, num_heads: 32 }; // Mistral Nemo, which says head_dim 128
+    const { weight, eps } = (norm ?? {}) as { weight?: { readNumbers(): ArrayLike<number> }; eps?: number };
+    const { right, dtype } = {
+      right: readHeads(observation, expected).right!,
+      dtype: y.dtype as keyof typeof ROUNDING,
+    };
+    const given = positions as unknown as { shape: number[]; readNumbers(): ArrayLike<number> };
+    const values = Array.from(given.readNumbers(), Number);
+    const row = given.shape.length === 1; // one row for all batches
+    const common = {
+      x: Array.from(x.readNumbers() as Float64Array),
+      shape: x.shape,
+      positions: row ? Array.from({ length: batch }, () => values).flat() : values,
+      positionsShape: row ? [batch, tokens] : given.shape,
+      numbers: { ...numbers, ...own, ...nemo, ...(eps !== undefined && { eps }) },
+      lists: { ...lists, ...(weight && { weight: Array.from(weight.readNumbers()) }) },
+    };
+    const wanted = { right, wrong: y.readNumbers() as Float64Array };
+    return { id, dtype, common, programs, wanted };
+  });
+  const folder = mkdtempSync(join(tmpdir(), 'torch-lines-'));
+  try {
+    const path = join(folder, 'cases.json');
+    const asked = cases.flatMap(({ common, programs }) => [
+      { ...common, program: programs.right },
+      { ...common, program: programs.wrong },
+    ]);
+    writeFileSync(path, JSON.stringify(asked));
+    const got = (JSON.parse(runPython('torch_lines.py', [path])) as string[]).map((text) => {
+      return new Float64Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer);
+    });
+    const faults: string[] = [];
+    for (const [n, { id, dtype, common, wanted }] of cases.entries()) {
+      const largest = common.x.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+      // Some lines compute in f32, and torch's sums are in another order.
+      const bound = (value: number): number => ROUNDING[dtype] * Math.abs(value) + 2 ** -22 * largest;
+      for (const [k, which] of (['right', 'wrong'] as const).entries()) {
+        const own = got[2 * n + k]!;
+        const off = own.findIndex((value, i) => {
+          const want = wanted[which][i]!;
+          // A number beyond f32 is infinite in y.
+          return !(Math.abs(value - want) <= bound(want)) && Math.fround(value) !== want;
+        });
+        if (off >= 0) faults.push(`${id}, ${which}: element ${off} is ${own[off]}, not ${wanted[which][off]}`);
+      }
+      const differ = wanted.wrong.filter((value, i) => Math.abs(value - got[2 * n]![i]!) > bound(value)).length;
+      if (differ === 0) faults.push(`${id}: the wrong lines do what the right ones do`);
+    }
+    assert.deepEqual(faults, []);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
