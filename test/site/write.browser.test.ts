@@ -99,6 +99,8 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
 
   test('a wrong kernel is named, and mended as it is typed; ten puzzles are solved and stay so', async () => {
     const { page, wrong } = await opened.visit('write/');
+    const { y, height } = (await page.getByRole('button', { name: 'Run', exact: true }).boundingBox())!;
+    assert.ok(y + height < 900, 'Run is in sight without scrolling');
     await run(page);
     await result(page).getByRole('paragraph').getByText('KNOWN BUG: position-plus-one', { exact: true }).waitFor();
     await result(page)

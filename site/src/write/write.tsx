@@ -241,13 +241,6 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
       <div class="write">
         {shown && <Case id={id} language={language} {...shown} />}
         <div class="write-code">
-          <Editor
-            key={`${language} ${id} ${fresh}`}
-            label="The kernel"
-            language={language}
-            text={text}
-            onChange={setText}
-          />
           <div class="actions">
             <button type="button" class="primary" disabled={!shown} onClick={() => void run()}>
               Run
@@ -257,6 +250,13 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
             </button>
             {link ? <CopyButton text={link} label="Copy the link" /> : <span>The text is too long for a link.</span>}
           </div>
+          <Editor
+            key={`${language} ${id} ${fresh}`}
+            label="The kernel"
+            language={language}
+            text={text}
+            onChange={setText}
+          />
           <p class="muted">
             {language === 'js'
               ? 'It runs in a worker without network or storage. After the first run, each change runs again. '
