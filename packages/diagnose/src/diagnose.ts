@@ -24,6 +24,7 @@ import { groupRows } from './match/row-contents.js';
 import {
   type JudgedRows,
   movedRows,
+  placesOf,
   type RowEntry,
   type RowSummary,
   rowsAside,
@@ -305,9 +306,10 @@ function isOneFactor({ steps, heads }: RightRows, bugs: readonly Hypothesis[]): 
 }
 
 /** Entries as one. */
-function joined(entries: readonly RowEntry[], where: string, holds: string): RowEntry {
+function joined(entries: readonly RowEntry[], { where, at }: Pick<RowEntry, 'where' | 'at'>, holds: string): RowEntry {
   const sum = (of: (one: RowEntry) => number): number => entries.reduce((all, one) => all + of(one), 0);
-  return { what: 'unknown', where, holds, rows: sum(({ rows }) => rows), elements: sum(({ elements }) => elements) };
+  const rows = sum(({ rows }) => rows);
+  return { what: 'unknown', where, at, holds, rows, elements: sum(({ elements }) => elements) };
 }
 
 /** One rule for many rows is tried on so many of them before it is tried on all. */
@@ -347,7 +349,10 @@ function partly(
         what === 'unknown' ? 8 * elements > rows * heads.headDim : isWhole && what === 'another position';
       const shown = rowsWords(isWhole ? all : unknown, heads);
       const wrong = isWhole
-        ? [joined(rowSummary.wrong.filter(isPart), shown, holds), ...rowSummary.wrong.filter((one) => !isPart(one))]
+        ? [
+            joined(rowSummary.wrong.filter(isPart), { where: shown, at: placesOf(all, heads) }, holds),
+            ...rowSummary.wrong.filter((one) => !isPart(one)),
+          ]
         : rowSummary.wrong.map((one) => (isPart(one) ? { ...one, holds } : one));
       return { ...common, rowSummary: { ...rowSummary, wrong, shown }, tier, named, differences, found };
     }

@@ -3,6 +3,8 @@ import { describe, test } from 'node:test';
 import { frequenciesOf, type RopeSpec, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { diagnose } from '../src/diagnose.js';
+import type { Diagnosis } from '../src/say/diagnosis.js';
+import { diagnosisToJson } from '../src/say/json.js';
 import { describeDiagnosis } from '../src/say/words.js';
 
 const [BATCH, SEQ, HEADS, DIM] = [2, 12, 4, 32];
@@ -25,8 +27,15 @@ interface Row {
   readonly values?: (i: number) => number;
 }
 
+type Positions = (axis: number, at: At) => number;
+
 /** The report on a kernel, in one line. */
-function reportOn(spec: RopeSpec, positions: (axis: number, at: At) => number, row: (at: At) => Row): string {
+function reportOn(spec: RopeSpec, positions: Positions, row: (at: At) => Row): string {
+  const found = diagnosed(spec, positions, row);
+  return describeDiagnosis(found, 'model', { all: true }).join(' ').replace(/\s+/g, ' ');
+}
+
+function diagnosed(spec: RopeSpec, positions: Positions, row: (at: At) => Row): Diagnosis {
   const random = randomFrom('parts');
   const x = Float32Array.from({ length: BATCH * SEQ * HEADS * DIM }, () => random.uniform(-2, 2));
   const y = new Float32Array(x.length);
@@ -48,7 +57,7 @@ function reportOn(spec: RopeSpec, positions: (axis: number, at: At) => number, r
     positions(Math.floor(n / (BATCH * SEQ)), { batch: Math.floor(n / SEQ) % BATCH, seq: n % SEQ, head: 0 }),
   );
   const tensor = (data: Float32Array) => tensorFrom(data, { shape: [BATCH, SEQ, HEADS, DIM] });
-  const found = diagnose(
+  return diagnose(
     {
       x: tensor(x),
       y: tensor(y),
@@ -59,7 +68,6 @@ function reportOn(spec: RopeSpec, positions: (axis: number, at: At) => number, r
     },
     { spec },
   );
-  return describeDiagnosis(found, 'model', { all: true }).join(' ').replace(/\s+/g, ' ');
 }
 
 const near = (_axis: number, { batch, seq }: At): number => 40 * batch + seq;
@@ -96,6 +104,16 @@ describe('rows that are computed each in another way', () => {
       at.head === 1 ? { values: (i) => at.batch + i / 7 + 1 } : { turn: plain(at) },
     );
     assert.match(says, /head 1 of every token: the same values in every token of a head; all else is right/);
+  });
+  test('the places of wrong rows are numbers in JSON', () => {
+    const found = diagnosed(SPEC, near, (at) =>
+      at.head === 1 && at.seq > 9 ? { values: (i) => (i < 3 ? 0 : Number.NaN) } : { turn: plain(at) },
+    );
+    const { rowSummary } = diagnosisToJson(found) as { rowSummary: { wrong: { at: unknown }[] } };
+    assert.deepEqual(
+      rowSummary.wrong.map(({ at }) => at),
+      [{ batches: [0, 1], tokens: [10, 11], heads: [1], dims: Array.from({ length: DIM }, (_, i) => i) }],
+    );
   });
   test('a shift of all axes, and of one', () => {
     const given = (axis: number, { batch, seq }: At): number => 20 * batch + (axis === 0 ? 3 : seq) + axis;

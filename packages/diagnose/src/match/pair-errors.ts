@@ -105,33 +105,40 @@ const [ROUGH, ONE_SIDED] = [0.25, 0.4];
 
 /** Describes errors that are large and cancel over the rows, so that they turn and lengthen no pair; empty for others. */
 export function describeNoise(right: RightRows): readonly string[] {
-  const { heads, pairs, pairOf } = right;
-  const { headDim, rows, y } = heads;
+  const { heads, pairs } = right;
+  // Nearly all y that come here are far from it.
+  if (!(noiseIn(right, sampleRows(heads)).share <= ROUGH)) return [];
+  const { share, mean, wrong, isCopied } = noiseIn(right, heads.rows);
+  if (!(share <= ROUGH && mean <= ONE_SIDED * share) || wrong < heads.rows.length * pairs || !isCopied) return [];
+  return [
+    `y is near the expected values: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
+  ];
+}
+
+/** The errors as shares of the expected values: their root mean square, and what is left of them over the rows of a pair. */
+function noiseIn(right: RightRows, rows: readonly number[]) {
+  const { headDim, y } = right.heads;
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
-  const sums = Array.from({ length: pairs }, () => ({ along: 0, across: 0 }));
-  let [errors, power, wrong] = [0, 0, 0];
+  const pairs = Array.from({ length: right.pairs }, (_, j) => ({ ...right.membersOf(j), along: 0, across: 0 }));
+  let [errors, power, wrong, isCopied] = [0, 0, 0, true];
   for (const r of rows) {
     right.fill(r, made, noise);
     for (let i = 0; i < headDim; i++) {
       if (Math.abs(y[r * headDim + i]! - made[i]!) <= noise[i]!) continue;
-      if (pairOf[i]! < 0) return [];
+      if (right.pairOf[i]! < 0) isCopied = false;
       wrong++;
     }
-    for (const [j, sum] of sums.entries()) {
-      const [a, b] = right.membersOf(j).write;
+    for (const pair of pairs) {
+      const [a, b] = pair.write;
       const [offA, offB] = [y[r * headDim + a]! - made[a]!, y[r * headDim + b]! - made[b]!];
-      sum.along += offA * made[a]! + offB * made[b]!;
-      sum.across += offB * made[a]! - offA * made[b]!;
+      pair.along += offA * made[a]! + offB * made[b]!;
+      pair.across += offB * made[a]! - offA * made[b]!;
       power += made[a]! ** 2 + made[b]! ** 2;
       errors += offA ** 2 + offB ** 2;
     }
   }
-  const share = Math.sqrt(errors / power);
-  const mean = sums.reduce((sum, { along, across }) => sum + Math.hypot(along, across), 0) / power;
-  if (!(share <= ROUGH && mean <= ONE_SIDED * share) || wrong < rows.length * pairs) return [];
-  return [
-    `y is near the expected values: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
-  ];
+  const mean = pairs.reduce((sum, { along, across }) => sum + Math.hypot(along, across), 0) / power;
+  return { share: Math.sqrt(errors / power), mean, wrong, isCopied };
 }
 
 /** Names the factors of products that have fewer bits, if that gives nearly all of an f32 y to its last bits. */

@@ -45,20 +45,28 @@ export function describeParts(heads: Heads, tell: (rows: readonly number[]) => T
     const isEnough = (part: readonly number[]): boolean =>
       part.length >= LEAST_ROWS && new Set(part.map(at)).size >= LEAST_POSITIONS;
     if (parts.size < 2 || parts.size > MOST_PARTS || ![...parts.values()].every(isEnough)) continue;
+    const told = new Map<readonly number[], Told>();
+    const tellOf = (part: readonly number[]): Told => {
+      const known = told.get(part) ?? tell(spread(part, PART_ROWS));
+      told.set(part, known);
+      return known;
+    };
+    // If none of three is explained, half of them are hardly.
+    if (spread([...parts.values()], 3).every((part) => tellOf(part).as === 'unread')) continue;
     const groups = new Map<string, number[]>();
     for (const part of parts.values()) {
-      const { words } = tell(spread(part, PART_ROWS));
+      const { words } = tellOf(part);
       groups.set(words, [...(groups.get(words) ?? []), ...part]);
       if (groups.size > MOST_TOLD) break;
     }
     if (groups.size < 2 || groups.size > MOST_TOLD) continue;
-    const told = [...groups.values()].map((group) => {
-      const all = group.sort((a, b) => a - b);
-      return { ...tell(all), rows: all };
+    const all = [...groups.values()].map((group) => {
+      const rows = group.sort((a, b) => a - b);
+      return { ...tell(rows), rows };
     });
-    const unread = told.reduce((sum, { as, rows }) => sum + (as === 'unread' ? rows.length : 0), 0);
-    if (2 * unread > rows.length || !told.some(({ as }) => as === 'read')) continue;
-    return told.map(({ rows, words }) => {
+    const unread = all.reduce((sum, { as, rows }) => sum + (as === 'unread' ? rows.length : 0), 0);
+    if (2 * unread > rows.length || !all.some(({ as }) => as === 'read')) continue;
+    return all.map(({ rows, words }) => {
       const where = rowsWords(rows, heads);
       return `${where[0]!.toUpperCase()}${where.slice(1)}: ${words}`;
     });

@@ -5,12 +5,23 @@ import type { Compared, RightRows } from '../kernel/right-rows.js';
 import { type Heads, positionsOf } from '../read/observation.js';
 import type { Group, What } from './row-contents.js';
 
+/** Where elements are. Not every combination of them needs to be meant: see {@link RowEntry.rows}. */
+export interface Places {
+  readonly batches: readonly number[];
+  readonly tokens: readonly number[];
+  readonly heads: readonly number[];
+  /** Undefined for whole heads. */
+  readonly dims: readonly number[] | undefined;
+}
+
 /** Elements that hold the same. */
 export interface RowEntry {
   readonly what: What;
   /** The place of the elements, in words. */
   readonly where: string;
   readonly holds: string;
+  /** The same place as numbers. */
+  readonly at: Places;
   /** How many heads of tokens have such elements. */
   readonly rows: number;
   readonly elements: number;
@@ -125,7 +136,9 @@ export function rowsAside(heads: Heads, withX: boolean): RowsAside | undefined {
   const entries = [...groups].map(([holds, { what, rows, at, whole }]): RowEntry => {
     const where = rowsWords(rows, heads);
     const places = at.length <= MAX_LISTED ? placesWords(at, heads) : `${at.length} elements in ${where}`;
-    return { what, where: whole ? where : places, holds, rows: rows.length, elements: at.length };
+    const dims = whole ? undefined : [...new Set(at.map((n) => n % heads.headDim))].sort((a, b) => a - b);
+    const place = placesOf(rows, heads, dims);
+    return { what, where: whole ? where : places, at: place, holds, rows: rows.length, elements: at.length };
   });
   const shown = rowsWords(left, heads);
   return { heads: { ...heads, rows: left }, rowSummary: { ...summaryOf(entries, shown, heads), shown } };
@@ -182,7 +195,8 @@ function entryOf(group: Group, { off }: Compared, right: RightRows): RowEntry {
   const { heads } = right;
   const { what, words, rows } = group;
   const elements = rows.reduce((sum, r) => sum + off[r]!, 0);
-  const entry = (where: string, holds = words): RowEntry => ({ what, where, holds, rows: rows.length, elements });
+  const at = placesOf(rows, heads, group.dims);
+  const entry = (where: string, holds = words): RowEntry => ({ what, where, at, holds, rows: rows.length, elements });
   const unknown = what === 'unknown';
   const few = unknown && 8 * elements <= rows.length * heads.headDim;
   const wrong = few || elements <= MAX_LISTED ? rows.flatMap((r) => right.wrongDims(r).map((i) => ({ r, i }))) : [];
@@ -260,19 +274,22 @@ export function rowsWords(rows: readonly number[], shape: Heads): string {
   return [...groups.values()].map((list) => productWords(list, shape)).join('; ');
 }
 
-function placesOf(rows: readonly number[], shape: Heads): Record<'batch' | 'token' | 'head', number[]> {
+/** The places of rows, as numbers. */
+export function placesOf(rows: readonly number[], shape: Heads, dims?: readonly number[]): Places {
   const { heads, seq } = shape;
   const sorted = (of: (r: number) => number): number[] => [...new Set(rows.map(of))].sort((a, b) => a - b);
   return {
-    batch: sorted((r) => Math.floor(r / (heads * seq))),
-    token: sorted((r) => Math.floor(r / heads) % seq),
-    head: sorted((r) => r % heads),
+    batches: sorted((r) => Math.floor(r / (heads * seq))),
+    tokens: sorted((r) => Math.floor(r / heads) % seq),
+    heads: sorted((r) => r % heads),
+    dims,
   };
 }
 
 function productWords(rows: readonly number[], shape: Heads): string | undefined {
-  const places = placesOf(rows, shape);
-  if (places.batch.length * places.token.length * places.head.length !== rows.length) return undefined;
+  const { batches, tokens, heads } = placesOf(rows, shape);
+  if (batches.length * tokens.length * heads.length !== rows.length) return undefined;
+  const places = { head: heads, token: tokens, batch: batches };
   const counts = { head: shape.heads, token: shape.seq, batch: shape.batch };
   const parts = (['head', 'token', 'batch'] as const).flatMap((name) => {
     const list = places[name];

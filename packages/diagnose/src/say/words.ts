@@ -440,6 +440,9 @@ function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): Repo
   if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
     lines.push('No input that was tried tells these bugs apart: for this model they are the same.');
+  // Only of a rotation that keeps lengths and places.
+  if (named.length === 1 && named[0]!.id === 'turned-the-other-way' && Math.abs((found.gain ?? 0) - 1) < 1e-3)
+    lines.push('Whether x and y were exchanged: a right kernel then looks the same.');
   if (next) lines.push(`Next input to try: ${next.why}, ${next.shape.join(' × ')}.`);
   const told: ReportLine[] = lines.map((text) => ({ text }));
   if (next && verdict === 'known bug')
