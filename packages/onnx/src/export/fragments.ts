@@ -281,7 +281,7 @@ function sparsemixer({ b, compute }: GraphContext, logits: string, chosen: strin
   const below = b.add('Sub', [most, all]); // [tokens, 2, experts]
   const reach = b.add('Mul', [b.add('Max', [b.add('Abs', [all]), most]), number('twice_jitter', 2 * jitter)]);
   const powers = b.add('Exp', [b.add('Neg', [b.add('Max', [below, number('zero', 0)])])]);
-  const near = b.add('Where', [b.add('LessOrEqual', [below, reach]), powers, number('far', 0)]);
+  const near = b.add('Where', [b.add('Less', [reach, below]), number('far', 0), powers]);
   const sums = b.add('ReduceSum', [near, b.integers('last', [-1])], { keepdims: 0 });
   // The first expert takes no part in the second's softmax. There it is above the second, so it has added 1.
   const first = b.constant('first', tensorFrom(compute === 'f64' ? Float64Array.of(0, 1) : Float32Array.of(0, 1)));
