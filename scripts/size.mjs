@@ -14,15 +14,15 @@ const BUDGETS = {
   checkpoint: 1_894,
   cli: 9_210,
   devices: 2_070,
-  diagnose: 12_176,
+  diagnose: 12_206,
   dialects: 9_372,
   formats: 3_225,
   model: 14_133,
   'model-onnx': 3_125,
   onnx: 10_743,
   oracle: 8_639,
-  probe: 2_620,
-  ropewalk: 15_089,
+  probe: 2_666,
+  ropewalk: 15_090,
   trace: 3_893,
 };
 

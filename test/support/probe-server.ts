@@ -13,6 +13,10 @@ export type Run = (tokens: readonly number[], cached: boolean) => Promise<Float3
 export interface Faults {
   readonly positions?: (n: number) => number;
   readonly temperature?: number;
+  /** Changes the logit of a token that is among those before, and how often it is. */
+  readonly penalty?: (logit: number, times: number) => number;
+  /** How many tokens back a penalty looks. */
+  readonly last?: number;
 }
 
 /** The APIs of the server. `each`: completions that know neither echo nor ids; `tgi-bare`: TGI without prefill logprobs. */
@@ -34,17 +38,26 @@ export function marlineWith(
   return loadModel(Object.fromEntries(files.map((name) => [name, bytes(name)])), options);
 }
 
-/** Runs a model, with positions of its own or a temperature. */
-export function runOf(model: Model, { positions, temperature = 1 }: Faults = {}): Run {
-  const { maxContext } = model.config;
+/** Runs a model, with positions of its own, a temperature or a penalty. */
+export function runOf(model: Model, { positions, temperature = 1, penalty, last = Infinity }: Faults = {}): Run {
+  const { maxContext, vocabSize } = model.config;
   return async (tokens) => {
     const own = positions ? { positions: Int32Array.from(tokens, (_, n) => positions(n)) } : {};
     const parts: Float32Array[] = [];
     for await (const block of logits(model, tokens, { context: maxContext, ...own })) parts.push(block);
-    return Float32Array.from(
+    const all = Float32Array.from(
       parts.flatMap((part) => [...part]),
       (logit) => logit / temperature,
     );
+    if (!penalty) return all;
+    for (const [n] of tokens.entries()) {
+      const seen = tokens.slice(Math.max(0, n + 1 - last), n + 1);
+      for (const id of new Set(seen)) {
+        const at = n * vocabSize + id;
+        all[at] = penalty(all[at]!, seen.filter((one) => one === id).length);
+      }
+    }
+    return all;
   };
 }
 

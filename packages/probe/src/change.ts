@@ -10,6 +10,18 @@ import type { RopeSpec } from 'ropewalk';
 
 type Layers = ReturnType<DecoderConfig['layers']>;
 
+/** A sampler's penalty for tokens that came before. */
+export interface Penalty {
+  /**
+   * - `repetition`: divides their logits by a number, or multiplies negative ones by it
+   * - `presence`: multiplies their odds by a number; `frequency`: for each time that they came
+   */
+  readonly kind: 'repetition' | 'presence' | 'frequency';
+  readonly by: number;
+  /** How many tokens back count. Default: all. */
+  readonly last?: number;
+}
+
 /** A change of the forward pass. Nothing in it: the model as its files say. */
 export interface Change {
   /** Returns another RoPE for a layer's; undefined for none. */
@@ -26,6 +38,7 @@ export interface Change {
   readonly positions?: (count: number) => number[];
   /** Divides the logits. */
   readonly temperature?: number;
+  readonly penalty?: Penalty;
 }
 
 /** An engine on our kernels whose models can be run with changes. The weights are loaded once. */

@@ -1,7 +1,7 @@
 /** Computes what the model of the files would answer, with a change or without. @module */
 import { logits, type Model } from '@ropewalk/model';
 import { refuse } from 'ropewalk/backend';
-import type { Change, ChangeableEngine } from './change.js';
+import type { Change, ChangeableEngine, Penalty } from './change.js';
 import type { Row } from './server.js';
 
 /** A text of tokens, and what the server says comes after parts of it. */
@@ -56,18 +56,19 @@ export class Expected {
     const wanted = rows.filter(({ seen }) => seen <= most);
     const last = Math.max(...wanted.map(({ seen }) => seen));
     const { vocabSize } = this.model.config;
-    const { positions, temperature = 1, ...more } = change;
+    const { positions, temperature = 1, penalty, ...more } = change;
+    const of = (row: Row, own: Float32Array): Float64Array =>
+      difference(row, penalised(own, tokens.slice(0, row.seen), penalty), temperature);
     const isPlain = positions === undefined && Object.keys(more).length === 0;
     const kept = isPlain ? this.#kept.get(observed) : undefined;
-    if (kept && wanted.every(({ seen }) => kept.has(seen)))
-      return wanted.map((row) => difference(row, kept.get(row.seen)!, temperature));
+    if (kept && wanted.every(({ seen }) => kept.has(seen))) return wanted.map((row) => of(row, kept.get(row.seen)!));
     const keep = new Map<number, Float32Array>();
     const found = new Map<number, Float64Array>();
     const places = new Map(wanted.map((row) => [row.seen, row]));
     for await (const [seen, own] of this.#logits(tokens.slice(0, last), change)) {
       const row = places.get(seen);
       if (!row) continue;
-      found.set(seen, difference(row, own, temperature));
+      found.set(seen, of(row, own));
       if (isPlain && !kept && this.#room >= vocabSize) {
         keep.set(seen, own.slice());
         this.#room -= vocabSize;
@@ -80,7 +81,8 @@ export class Expected {
   /** Answers as a server with a change does: with the likeliest tokens after each. */
   async answers(tokens: readonly number[], change: Change): Promise<Observed> {
     const rows: Row[] = [];
-    for await (const [seen, own] of this.#logits(tokens, change)) {
+    for await (const [seen, plain] of this.#logits(tokens, change)) {
+      const own = penalised(plain, tokens.slice(0, seen), change.penalty);
       const ids = Array.from(own.keys())
         .sort((a, b) => own[b]! - own[a]!)
         .slice(0, LIKELIEST);
@@ -106,6 +108,20 @@ export class Expected {
       this.#engine.change = {};
     }
   }
+}
+
+/** Logits after a penalty for tokens that came before. */
+function penalised(logits: Float32Array, before: readonly number[], penalty: Penalty | undefined): Float32Array {
+  if (!penalty) return logits;
+  const { kind, by, last = before.length } = penalty;
+  const counts = new Map<number, number>();
+  for (const id of before.slice(-last)) counts.set(id, (counts.get(id) ?? 0) + 1);
+  const all = logits.slice();
+  for (const [id, count] of counts) {
+    if (kind === 'repetition') all[id]! *= all[id]! > 0 ? 1 / by : by;
+    else all[id]! += Math.log(by) * (kind === 'frequency' ? count : 1);
+  }
+  return all;
 }
 
 function difference({ ids, logprobs }: Row, logits: Float32Array, temperature: number): Float64Array {

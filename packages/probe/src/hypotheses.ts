@@ -13,6 +13,7 @@ export type Kind =
   | 'scaling'
   | 'scores'
   | 'temperature'
+  | 'penalty'
   | 'partial'
   | 'pairing'
   | 'direction'
@@ -76,7 +77,31 @@ export const TEMPERATURE: Scale = {
   },
 };
 
-/** The kinds whose number is fitted: base, linear scaling, scores, temperature. */
+/** The tokens back that llama.cpp's penalties count, unless it is told another number. */
+const PENALTY_LAST = 64;
+
+/** Penalties. Those of presence and frequency that count all tokens count answers only, so that prompts show none. */
+const PENALTIES: readonly Scale[] = (
+  [
+    ['repetition', undefined],
+    ['repetition', PENALTY_LAST],
+    ['presence', PENALTY_LAST],
+    ['frequency', PENALTY_LAST],
+  ] as const
+).map(([kind, last]) => ({
+  own: 1,
+  grid: steps(1 / 4, 4, 2 ** 0.5),
+  at(by) {
+    const tokens = last === undefined ? 'tokens that came before' : `the last ${last} tokens`;
+    const says =
+      kind === 'repetition'
+        ? `divides the logits of ${tokens} by a repetition penalty of ${number(by)}`
+        : `multiplies the odds of ${tokens} by ${number(by)}${kind === 'frequency' ? ' for each time that they came' : ''}, as a ${kind} penalty of ${number(-Math.log(by))}`;
+    return { kind: 'penalty', value: by, fitted: true, says, change: { penalty: { kind, by, ...(last && { last }) } } };
+  },
+}));
+
+/** The kinds whose number is fitted: base, linear scaling, scores, temperature, penalties. */
 export function scalesOf(rope: RopeSpec): Scale[] {
   return [
     {
@@ -111,6 +136,7 @@ export function scalesOf(rope: RopeSpec): Scale[] {
       },
     },
     TEMPERATURE,
+    ...PENALTIES,
   ];
 }
 

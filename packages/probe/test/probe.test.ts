@@ -62,6 +62,21 @@ describe('a fault is named', () => {
     ['linear scaling by 4', 'linear', 4, { rope_scaling: { rope_type: 'linear', factor: 4 } }],
     ['positions from 0 again at 64', 'restart', 64, {}, { positions: (n) => n % 64 }],
     ['a temperature of 0.7', 'temperature', 0.7, {}, { temperature: 0.7 }],
+    [
+      'a repetition penalty of 1.3',
+      'penalty',
+      1.3,
+      {},
+      { penalty: (logit) => (logit > 0 ? logit / 1.3 : logit * 1.3) },
+    ],
+    ['a presence penalty of 0.7', 'penalty', Math.exp(-0.7), {}, { penalty: (logit) => logit - 0.7, last: 64 }],
+    [
+      'a frequency penalty of 0.4',
+      'penalty',
+      Math.exp(-0.4),
+      {},
+      { penalty: (logit, times) => logit - 0.4 * times, last: 64 },
+    ],
   ];
   for (const [name, kind, value, fields, faults] of cases) {
     test(name, async () => {

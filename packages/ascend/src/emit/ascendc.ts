@@ -54,7 +54,7 @@ interface Launch {
 /** A line of C++. */
 export interface SourceLine {
   readonly text: string;
-  /** The call on this line: the kernel's statement, as the instructions of a timeline name it, and its place among all calls each time. */
+  /** The call on this line: the kernel's statement, as a timeline names it, and its place among all calls each time. */
   readonly call?: { readonly statement: string; readonly places: readonly number[] };
 }
 

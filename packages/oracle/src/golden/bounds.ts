@@ -359,8 +359,8 @@ function dotErrors(plan: LinearPlan | ExpertLinearPlan, u: number): Float64Array
 
 /**
  * A score is off by a share of itself: (2 s + 2 n + 16) u for a softmax over n logits that are at most s apart, as for
- * attention's probabilities; sparsemixer has some of them; 16 u for a sigmoid. Normalising divides by a sum of scores, which doubles the share and
- * adds chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
+ * attention's probabilities; sparsemixer has some of them; 16 u for a sigmoid. Normalising divides by a sum of scores,
+ * which doubles the share and adds chosen + 2 roundings. The scale adds one. Below `mayVanish` an exponential may be zero.
  */
 function routeErrors(plan: RoutePlan, u: number, mayVanish: number): Float64Array {
   const { logits, gate, jitter, bias, groups, normalize, scale, indices, weights } = plan;

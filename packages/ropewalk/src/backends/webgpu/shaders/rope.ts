@@ -58,7 +58,8 @@ export const MAX_PARTS = 8;
 
 /**
  * Gives the kernel for a number of parts. Operands cos, sin (f32), table_rows (u32) where they are listed; for part p x·p,
- * out·p, rows·p where they are listed, weight·p with a norm, scale·p (f32, `[heads, headDim]`) with scales; own·p (f32), the scales of rows.
+ * out·p, rows·p where they are listed, weight·p with a norm, scale·p (f32, `[heads, headDim]`) with scales, own·p (f32) with
+ * scales of rows.
  *
  * A unit is four pairs of one head (or one pair where lanes is 1), or as many dimensions of the rest. Without a norm a
  * thread computes a unit; with one, or with scales of rows, a workgroup computes a head, and adds its squares first.
