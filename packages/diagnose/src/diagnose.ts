@@ -235,7 +235,7 @@ function explained(rowSummary: RowSummary): RowSummary {
   return { ...rowSummary, wrong: rowSummary.wrong.filter(({ what }) => what !== 'unknown') };
 }
 
-/** Whether the rows of y are x to the bit. Some bugs give it too, but it is likelier that the kernel did not run, or ran in place. */
+/** Whether the rows of y are x to the bit. Some bugs give it too; that the kernel did not run, or in place, is likelier. */
 function isInput({ x, y, dtype, rows, headDim }: Heads): boolean {
   const isCopy = (r: number): boolean => {
     for (let n = r * headDim; n < (r + 1) * headDim; n++) if (y[n] !== roundTo(dtype, x[n]!)) return false;

@@ -7,6 +7,7 @@ import { ranges } from 'ropewalk/internal';
 import type { Claim, ClaimedPair } from '../claims/claim.js';
 import { evidenceOf, holds, narrowed } from '../claims/holds.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
+import { short } from '../measure/residuals.js';
 import { sampleRows, spread } from '../measure/sample.js';
 import { positionsOf } from '../read/observation.js';
 
@@ -184,6 +185,28 @@ function interpolated(right: RightRows, step: number): Claim {
   };
 }
 
+/** The factor of cos, or of sin, that goes best with y if the other is right. */
+function factorOf(right: RightRows, half: 'cos' | 'sin'): number {
+  const { y, headDim, heads } = right.heads;
+  let [both, squares] = [0, 0];
+  for (const r of sampleRows(right.heads)) {
+    const x = right.input(r);
+    const angles = right.anglesOf(Math.floor(r / heads));
+    for (let j = 0; j < right.pairs; j++) {
+      const { read, write } = right.membersOf(j);
+      const [x0, x1] = [x[read[0]]!, x[read[1]]!];
+      const cosines = [x0 * angles.cos[j]!, x1 * angles.cos[j]!];
+      const sines = [-x1 * angles.sin[j]!, x0 * angles.sin[j]!];
+      const [own, other] = half === 'cos' ? [cosines, sines] : [sines, cosines];
+      for (const k of [0, 1] as const) {
+        both += own[k]! * (y[r * headDim + write[k]]! - other[k]!);
+        squares += own[k]! ** 2;
+      }
+    }
+  }
+  return both / squares;
+}
+
 /** Rules by how simple they are. */
 function rulesOf(right: RightRows): Rule[][] {
   const { heads, pairs, steps } = right;
@@ -221,6 +244,13 @@ function rulesOf(right: RightRows): Rule[][] {
       },
       { words: 'its absolute value', of: (half, token, j) => Math.abs(right.anglesOf(token)[half][j]!) },
     ],
+    // A factor that is nearly 1 would be noise.
+    (['cos', 'sin'] as const).flatMap((half): Rule[] => {
+      const factor = factorOf(right, half);
+      if (!(Math.abs(factor - 1) > 1e-3)) return [];
+      const of: Rule['of'] = (one, token, j) => (one === half ? factor * right.anglesOf(token)[half][j]! : undefined);
+      return [{ words: `${short(factor)} times what it should be`, of }];
+    }),
     [
       fromToken('that of the token before', -1),
       fromToken('that of the next token', 1),

@@ -156,6 +156,23 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
+    /^The (?:sine|cosine) of every pair is right; the (sine|cosine) of every pair is ([-\d.e]+) times what it should be\.$/,
+    ['elements', 'magnitude'],
+    ([half, by], scene) => {
+      const [ofCos, ofSin] = half === 'cosine' ? [Number(by), 1] : [1, Number(by)];
+      const dims = scene.asked.pairs.flatMap(({ write }) => write);
+      return dims
+        .map((dim) =>
+          unlike(
+            dim,
+            ({ x, cos, sin, pair, own, other }) => ofCos * x(own) * cos(pair) + ofSin * x(other) * sin(pair),
+            scene,
+          ),
+        )
+        .find(Boolean);
+    },
+  ],
+  [
     /^The table of cos and sin is read as \[(.*?)\], and it lies as \[(.*?)\](?:, or as .*)?\.$/,
     ['elements'],
     ([read, lies], scene) => {
