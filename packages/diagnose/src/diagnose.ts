@@ -74,7 +74,7 @@ const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
 
 const RIGHT = 3;
 
-/** How well a reading explains y: {@link RIGHT}, by a bug, by two, by a rotation or a part of it, not at all. */
+/** How well a reading explains y: {@link RIGHT}, right in half of y, by a bug, by two, by a rotation, not at all. */
 function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
   switch (verdict) {
     case 'as expected':
@@ -82,8 +82,10 @@ function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
       return RIGHT;
     case 'rotation':
       return found.positions[0]?.asGiven ? RIGHT : 2;
-    case 'partly right':
-      return 8 * rowSummary!.wrongElements < rowSummary!.elements ? RIGHT : 0;
+    case 'partly right': {
+      const share = rowSummary!.wrongElements / rowSummary!.elements;
+      return share < 1 / 8 ? RIGHT : share <= 1 / 2 ? 2.75 : 0;
+    }
     case 'known bug':
       return named.some(({ mutants }) => mutants.length === 1) ? 2.5 : 2;
     case 'not understood':
