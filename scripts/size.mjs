@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_894,
   cli: 9_210,
   devices: 2_070,
-  diagnose: 12_208,
+  diagnose: 12_215,
   dialects: 9_372,
   formats: 3_225,
   model: 14_133,

@@ -64,7 +64,7 @@ export function diagnose(observation: Observation, expected?: Expected, options:
     const one = meant ? against(meant, heads, mutants, shown, !best) : withoutExpectation(heads, mutants);
     const tried = layout !== observation.layout && layout !== DEFAULT_LAYOUT;
     const found: Diagnosis = { ...one, layout: { layout, tried, otherwise: best?.named ?? [] } };
-    if (!best || rank(found) > rank(best)) best = found;
+    if (!best || rank(found) > rank(best, true)) best = found;
     if (rank(best) === RIGHT) break;
   }
   return best!;
@@ -74,8 +74,12 @@ const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
 
 const RIGHT = 3;
 
-/** How well a reading explains y: {@link RIGHT}, right in half of y, by a bug, by two, by a rotation, not at all. */
-function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
+/**
+ * How well a reading explains y: {@link RIGHT}, right in half of y, by a bug, by two, by a rotation, not at all.
+ *
+ * @param first - whether it is the first reading; half of y may be right in another one by chance
+ */
+function rank({ verdict, named, found, rowSummary }: Diagnosis, first = false): number {
   switch (verdict) {
     case 'as expected':
     case 'less precise':
@@ -84,7 +88,7 @@ function rank({ verdict, named, found, rowSummary }: Diagnosis): number {
       return found.positions[0]?.asGiven ? RIGHT : 2;
     case 'partly right': {
       const share = rowSummary!.wrongElements / rowSummary!.elements;
-      return share < 1 / 8 ? RIGHT : share <= 1 / 2 ? 2.75 : 0;
+      return share < 1 / 8 ? RIGHT : first && share <= 1 / 2 ? 2.75 : 0;
     }
     case 'known bug':
       return named.some(({ mutants }) => mutants.length === 1) ? 2.5 : 2;
@@ -107,9 +111,6 @@ function readDiagnoseOptions(options: DiagnoseOptions, meant: Expected | undefin
 function withParameters(meant: Expected | undefined): readonly Mutant[] {
   return meant ? [...MUTANTS, ...wrongParameters(meant)] : MUTANTS;
 }
-
-/** More bugs that give some rows say nothing. */
-const MOST_NAMES = 3;
 
 type Read = Omit<Diagnosis, 'layout'>;
 
@@ -191,12 +192,14 @@ function against(
     const judged = search.judge(part, undefined, { pairs: false });
     if (isRight(judged)) return { as: 'right', words: 'as expected.' };
     if (isInput(part)) return { as: 'read', words: 'x, not rotated.' };
-    // A bug of batches and heads says nothing of one of them.
-    const named = judged.named.filter(({ mutants }) => mutants.every(({ cause }) => cause !== 'K')).map(({ id }) => id);
-    if (named.length > 0 && named.length <= MOST_NAMES)
-      return { as: 'read', words: `what the known bug ${named.join(' or ')} gives.` };
+    // Positions of a part may be those of many bugs.
+    const named = judged.named.filter(({ mutants }) => mutants.every(({ cause }) => cause < 'I'));
+    const does = named.map(({ id, mutants: [bug] }) =>
+      bug!.parameters ? bug!.does : `what the known bug ${id} gives.`,
+    );
+    if (does.length === 1) return { as: 'named', words: does[0]! };
     const one = identified(judged);
-    const words = judged.verdict || !isProven(one) ? [] : differencesOf(expected, one, judged.normalized);
+    const words = isProven(one) ? differencesOf(expected, one, judged.normalized) : [];
     if (words.length === 0) return { as: 'unread', words: 'no explanation was found.' };
     return { as: 'read', words: words.map(({ words }) => words).join(' ') };
   };

@@ -24,6 +24,8 @@ interface Row {
   readonly x?: At;
   readonly sines?: At;
   readonly turn?: (j: number) => number;
+  /** A factor of its sine. */
+  readonly sine?: number;
   readonly values?: (i: number) => number;
 }
 
@@ -44,9 +46,9 @@ function diagnosed(spec: RopeSpec, positions: Positions, row: (at: At) => Row): 
     for (let seq = 0; seq < SEQ; seq++)
       for (let head = 0; head < HEADS; head++) {
         const at = { batch, seq, head };
-        const { x: own = at, sines = own, turn = () => 0, values } = row(at);
+        const { x: own = at, sines = own, turn = () => 0, sine = 1, values } = row(at);
         for (let j = 0; j < HALF; j++) {
-          const [c, s] = [Math.cos(turn(j)), Math.sin(turn(j))];
+          const [c, s] = [Math.cos(turn(j)), sine * Math.sin(turn(j))];
           const [i, k] = [j, j + HALF];
           y[from(at) + i] = values?.(i) ?? x[from(own) + i]! * c - x[from(sines) + k]! * s;
           y[from(at) + k] = values?.(k) ?? x[from(own) + k]! * c + x[from(sines) + i]! * s;
@@ -79,10 +81,10 @@ const plain =
 describe('rows that are computed each in another way', () => {
   test('q heads by another base, k heads by another position', () => {
     const says = reportOn(SPEC, near, (at) =>
-      at.head < 3 ? { turn: (j) => near(0, at) * 500 ** (-j / HALF) } : { turn: plain(at, 1) },
+      at.head < 3 ? { turn: (j) => near(0, at) * 1e6 ** (-j / HALF) } : { turn: plain(at, 1) },
     );
-    assert.match(says, /Heads 0-2 of every token: The frequencies are those of base 500 instead of 10000; /);
-    assert.match(says, /Head 3 of every token: what the known bug position-plus-one( or [a-z-]+)* gives\./);
+    assert.match(says, /Heads 0-2 of every token: what the known bug base-of-other-layers gives\./);
+    assert.match(says, /Head 3 of every token: It rotates by the position \+ 1(, or by [^;]*)?; /);
   });
   test('right heads beside others', () => {
     const says = reportOn(SPEC, near, (at) => (at.head < 2 ? { turn: plain(at) } : { turn: (j) => -plain(at)(j) / 3 }));
@@ -131,6 +133,14 @@ describe('rows that are computed each in another way', () => {
       inBatch((axis) => (axis === 0 ? 15 : 0)),
       /batch 1: this row of x rotated by its position \+ 15 on axis t; all else is right/,
     );
+  });
+  test('a factor of sin alone, with several axes', () => {
+    const given = (axis: number, { batch, seq }: At): number => 20 * batch + [0, seq, seq * seq][axis]! + axis;
+    const says = reportOn(AXES, given, (at) => ({
+      turn: (j) => given(j < 6 ? 0 : j < 11 ? 1 : 2, at) * invFreq[j]!,
+      sine: -0.5,
+    }));
+    assert.match(says, /cosine of every pair is right; the sine of every pair is -0\.5 times what it should be\./);
   });
   test('positions times a number, and shifted', () => {
     assert.match(

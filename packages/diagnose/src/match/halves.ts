@@ -244,8 +244,9 @@ function rulesOf(right: RightRows): Rule[][] {
       },
       { words: 'its absolute value', of: (half, token, j) => Math.abs(right.anglesOf(token)[half][j]!) },
     ],
-    // A factor that is nearly 1 would be noise.
+    // With one axis the rotation that is found has such factors. One that is nearly 1 would be noise.
     (['cos', 'sin'] as const).flatMap((half): Rule[] => {
+      if (heads.numAxes === 1) return [];
       const factor = factorOf(right, half);
       if (!(Math.abs(factor - 1) > 1e-3)) return [];
       const of: Rule['of'] = (one, token, j) => (one === half ? factor * right.anglesOf(token)[half][j]! : undefined);

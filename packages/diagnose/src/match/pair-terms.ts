@@ -147,10 +147,21 @@ export function describeAxes(right: RightRows): readonly string[] {
     }
   }
   const off = dims.filter(({ left, wanted }) => !left.includes(wanted));
-  const pairs = [...axes].flatMap((to) => axes.map((from) => [from, to] as const));
-  const told = pairs.flatMap(([from, to]) => {
-    const some = off.filter(({ left, wanted }) => wanted === from && left[0] === to).map(({ dim }) => dim);
-    return some.length === 0 ? [] : [`${ranges(some)} by ${'thwe'[to]} instead of ${'thwe'[from]}`];
+  const name = ({ left, wanted }: (typeof off)[number]): string =>
+    `by ${'thwe'[left[0]!]} instead of ${'thwe'[wanted]}`;
+  const firsts = off.filter(({ which }) => which === 0);
+  const isWhole = (one: (typeof off)[number]): boolean =>
+    off.filter(({ pair, left }) => pair === one.pair && left[0] === one.left[0]).length === 2;
+  if (off.length > 0 && off.every(isWhole)) {
+    const shown = firsts.slice(0, 4).map((one) => `pair ${one.pair} ${name(one)}`);
+    const rest = firsts.length > 4 ? ', …' : '';
+    return [
+      `${firsts.length === 1 ? '1 pair is' : `${firsts.length} pairs are`} rotated by another axis: ${shown.join(', ')}${rest}.`,
+    ];
+  }
+  const told = [...new Set(off.map(name))].map((by) => {
+    const some = off.filter((one) => name(one) === by).map(({ dim }) => dim);
+    return `${ranges(some)} ${by}`;
   });
   return told.length === 0 ? [] : [`Dimensions rotate by the positions of other axes: ${told.join('; ')}.`];
 }

@@ -302,16 +302,6 @@ function tableWords(spec: Expected['spec'], found: Compared, sign: number): stri
         (j) => mixed(j, times * extFactor * (1 - Math.min(1, Math.max(0, ramp(j))))),
       ]);
   }
-  if (scaling?.kind === 'llama3') {
-    const plain = frequenciesOf({ ...spec, scaling: { kind: 'none' } }).invFreq;
-    const { factor } = scaling;
-    // The share of the plain frequency is 1 less what it should be.
-    const isBlend = (j: number): boolean => invFreq[j] !== plain[j] && invFreq[j] !== plain[j]! / factor;
-    tables.push([
-      'llama3’s with a blend that runs the other way between its two wavelengths',
-      (j) => (isBlend(j) ? plain[j]! * (1 + 1 / factor) - invFreq[j]! : invFreq[j]!),
-    ]);
-  }
   const words = tables.filter(([, frequency]) => gives(frequency)).map(([first]) => first);
   return words.length > 0 && words.length <= 2 ? words.join(', or ') : undefined;
 }
@@ -532,7 +522,7 @@ const axes: Compare = ({ spec }, found) => {
   const shown = off
     .slice(0, 4)
     .map((j) => `pair ${j} by ${pairs[j]!.axes.map(name).join('/')} instead of ${name(axisOfPair[j]!)}`);
-  return `${off.length} pairs are rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
+  return `${off.length === 1 ? '1 pair is' : `${off.length} pairs are`} rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
 };
 
 const heads: Compare = (_what, found) => {

@@ -38,7 +38,7 @@ const TERMS: Readonly<Record<string, (at: At) => number>> = {
 };
 
 /** Why a dimension does not hold what `of` gives, in some row. */
-function unlike(dim: number, of: (at: At) => number, { call, asked }: MemberScene): string | undefined {
+function unlike(dim: number, of: (at: At) => number, { call, asked }: MemberScene, axis?: number): string | undefined {
   const x = normedInput(call);
   const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
   const pair = asked.pairs.findIndex(({ write }) => write.includes(dim));
@@ -50,7 +50,7 @@ function unlike(dim: number, of: (at: At) => number, { call, asked }: MemberScen
       for (let head = 0; head < call.heads; head++) {
         const from = call.at(batch, seq, head);
         const angle = (j: number): number => {
-          const given = call.position(batch, seq, asked.axisOfPair?.[j] ?? 0);
+          const given = call.position(batch, seq, axis ?? asked.axisOfPair?.[j] ?? 0);
           return asked.position(given, { batch, seq, head }) * asked.frequency[j]!;
         };
         const value = of({
@@ -154,6 +154,18 @@ export const MEMBER_LINES: readonly MemberLine[] = [
         )
         .find(Boolean);
     },
+  ],
+  [
+    /^Dimensions rotate by the positions of other axes: (.*)\.$/,
+    ['axes', 'elements'],
+    ([list], scene) =>
+      list!
+        .split('; ')
+        .flatMap((part) => {
+          const [, dims, axis] = /^([\d, -]+) by ([thwe]) instead of [thwe]$/.exec(part)!;
+          return numbers(dims!).map((dim) => unlike(dim, expected, scene, 'thwe'.indexOf(axis!)));
+        })
+        .find(Boolean),
   ],
   [
     /^The (?:sine|cosine) of every pair is right; the (sine|cosine) of every pair is ([-\d.e]+) times what it should be\.$/,

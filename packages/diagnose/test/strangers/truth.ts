@@ -816,7 +816,7 @@ const frequencyWords: Check = ([text], scene) => {
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
     const moved =
-      /^(?:[Tt]he pairs have the expected frequencies in (reverse) order|[Pp]air j has the expected frequency of pair j (mod|− j mod) (\d+))$/.exec(
+      /^(?:[Tt]he pairs have the expected frequencies in (reverse) order|[Pp]air j has the expected frequency of pair j (mod|− j mod) (\d+)|[Ee]very pair has the expected frequency of pair 0)$/.exec(
         part,
       );
     const law = /^[Tt]he frequencies (are (?:not )?those of .*|follow no rule with one base)$/.exec(part);
@@ -856,6 +856,7 @@ const frequencyWords: Check = ([text], scene) => {
     } else if (moved) {
       const from = (j: number): number => {
         if (moved[1]) return asked.length - 1 - j;
+        if (!moved[2]) return 0;
         return moved[2] === 'mod' ? j % Number(moved[3]) : j - (j % Number(moved[3]));
       };
       const bad = asked.findIndex(
@@ -1090,6 +1091,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
 ];
 
 const DIFFERENT: Form[] = [
+  { of: /^Uses .* instead of .*\.$/, check: fine }, // of a part, where a name is not judged
   {
     // A difference of some rows only.
     of: /^((?:Heads?|Batch(?:es)?|Tokens?) [\d, …a-z()-]*): (.*\.)$/,
@@ -1153,7 +1155,7 @@ const DIFFERENT: Form[] = [
     check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|Every pair has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
@@ -1226,7 +1228,7 @@ const DIFFERENT: Form[] = [
     }),
   },
   {
-    of: /^(\d+) pairs are rotated by another axis: (.*)\.$/,
+    of: /^(\d+) pairs? (?:is|are) rotated by another axis: (.*)\.$/,
     about: 'axes',
     check: needsRotation(([, list], _scene, rotation) => {
       for (const part of list!.split(', ').filter((one) => one !== '…')) {
