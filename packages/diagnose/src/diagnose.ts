@@ -37,7 +37,7 @@ import { wrongParameters } from './mutants/parameters.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
-import { differencesOf, isProven } from './say/differences.js';
+import { differencesOf, isProven, sentence } from './say/differences.js';
 
 const NAMES: OptionNames<DiagnoseOptions> = { mutants: true, progress: true };
 
@@ -199,12 +199,12 @@ function against(
     );
     if (does.length === 1) return { as: 'named', words: does[0]! };
     const one = identified(judged);
-    const words = isProven(one) ? differencesOf(expected, one, judged.normalized) : [];
-    if (words.length === 0) return { as: 'unread', words: 'no explanation was found.' };
-    return { as: 'read', words: words.map(({ words }) => words).join(' ') };
+    const differences = isProven(one) ? differencesOf(expected, one, judged.normalized) : [];
+    if (differences.length === 0) return { as: 'unread', words: 'no explanation was found.' };
+    return { as: 'read', words: differences.map(({ words }) => words).join(' ') };
   };
   const parts = (): Read | undefined => {
-    const measured = first ? describeParts(heads, (some) => told({ ...heads, rows: some })) : [];
+    const measured = first ? describeParts(heads, (some) => told({ ...heads, rows: some })).map(sentence) : [];
     return measured.length > 0 ? finish({ ...whole, verdict: 'different', measured }) : undefined;
   };
   if (rows.local !== 'no') {

@@ -8,6 +8,7 @@ import { refuse } from 'ropewalk/backend';
 import {
   checkInteger,
   checkName,
+  groupBy,
   type OptionNames,
   optionNames,
   reading,
@@ -119,7 +120,7 @@ export interface LayerGroup {
 export function groupLayers(layers: readonly LayerRope[]): LayerGroup[] {
   const own = Array.from(readList(layers, 'layers'), (layer, n) => readLayer(layer, `layers[${n}]`));
   const keyOfLayer = ({ rope, layerType, window }: LayerRope) => `${keyOf(rope)} ${layerType} ${window}`;
-  return reading('layers', () => groupBy(own, keyOfLayer)).map((group) => {
+  return [...reading('layers', () => groupBy(own, keyOfLayer)).values()].map((group) => {
     const { layerType, window, rope } = group[0]!;
     return { layers: group.map(({ layer }) => layer), layerType, window, rope };
   });
@@ -144,15 +145,3 @@ export function readModelRope(given: ModelRope, where: string): ModelRope {
 
 /** Makes a text that two records share if they are alike, and only then. */
 export const keyOf = (spec: RopeSpec | undefined): string => (spec ? JSON.stringify(specToJson(spec)) : 'none');
-
-/** Groups items with the same key, in the order of the groups' first items. */
-export function groupBy<T>(list: readonly T[], keyOfItem: (item: T) => string): T[][] {
-  const groups = new Map<string, T[]>();
-  for (const item of list) {
-    const key = keyOfItem(item);
-    const group = groups.get(key);
-    if (group) group.push(item);
-    else groups.set(key, [item]);
-  }
-  return [...groups.values()];
-}

@@ -10,7 +10,7 @@ import { gguf, huggingface, type ModelRope } from '@ropewalk/dialects/internal/m
 import type { GgufFile } from '@ropewalk/formats';
 import { frequenciesOf, type RopeSpec, type XieluOptions } from 'ropewalk';
 import { fail, refuse } from 'ropewalk/backend';
-import { Fields, type RouteGroups, show } from 'ropewalk/internal';
+import { erfc, Fields, type RouteGroups, show } from 'ropewalk/internal';
 import {
   type Activation,
   type BiasGroup,
@@ -267,23 +267,16 @@ const usualSparsity = (numLayers: number, sparse = true): number[] =>
   Array.from({ length: numLayers }, (_, n) => (sparse && n < SPARSE_LAYERS ? 0.95 : 0));
 
 /**
- * Returns the number of standard deviations above the mean below which a share of a normal distribution lies: Newton's
- * steps from 0, with the series of the distribution function.
- *
- * @see NIST DLMF 7.6.2
+ * Returns the number of standard deviations above the mean below which a share of a normal distribution lies, by Newton's
+ * steps from 0.
  */
 export function normalQuantile(share: number): number {
   if (share <= 0) return Number.NEGATIVE_INFINITY;
   if (share < 0.5) return -normalQuantile(1 - share);
   let z = 0;
   for (let n = 0; n < 64; n++) {
-    let [term, sum] = [z, 0];
-    for (let k = 3; k < 1000 && sum + term !== sum; k += 2) {
-      sum += term;
-      term *= (z * z) / k;
-    }
     const density = Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI);
-    z += (share - 0.5) / density - sum;
+    z += (erfc(z / Math.SQRT2) / 2 - (1 - share)) / density;
   }
   return z;
 }

@@ -49,9 +49,11 @@ export {
   isFloat8,
   UNIT_ROUNDOFF,
 } from './core/dtypes.js';
+export { erfc } from './core/erfc.js';
 export { show } from './core/errors.js';
 export { Fields } from './core/fields.js';
 export { numberFromF8e4m3 } from './core/float8.js';
+export { groupBy } from './core/groups.js';
 export { type RandomStream, randomFrom } from './core/random.js';
 export { checkShape, countElements, extentOf, type Layout, walkPair } from './core/shape.js';
 export { checkNamedTensors, checkTensor, copyBits, copyElements, readIntegers } from './core/tensor.js';

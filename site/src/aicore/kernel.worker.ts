@@ -11,6 +11,7 @@ import {
 } from '@ropewalk/ascend';
 import { KERNELS, type SourceLine, sourceOfBlock0 } from '@ropewalk/ascend/internal';
 import { expose } from 'comlink';
+import { groupBy } from 'ropewalk/internal';
 
 /** The call that is measured. */
 export interface Asked {
@@ -67,7 +68,7 @@ const kernels = {
 
   /** Writes what block 0 of the last run did, line by line. */
   program(): Program {
-    const records = grouped(last?.run.blocks[0]?.instructions ?? [], ({ line }) => line);
+    const records = groupBy(last?.run.blocks[0]?.instructions ?? [], ({ line }) => line);
     let noSource: string | undefined;
     let source: readonly SourceLine[];
     try {
@@ -78,7 +79,7 @@ const kernels = {
     }
     const ran = source.flatMap(({ call }, at) => (call?.places ?? []).map((place) => ({ ...call!, place, at })));
     /** The calls of each statement, in the order in which they ran. */
-    const calls = grouped(
+    const calls = groupBy(
       ran.sort((a, b) => a.place - b.place),
       ({ statement }) => statement,
     );
@@ -109,16 +110,6 @@ const kernels = {
     return last ? chromeTrace(last.run) : '';
   },
 };
-
-function grouped<T>(list: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
-  const groups = new Map<string, T[]>();
-  for (const item of list) {
-    const group = groups.get(keyOf(item)) ?? [];
-    group.push(item);
-    groups.set(keyOf(item), group);
-  }
-  return groups;
-}
 
 function source0({ kernel, call, ...how }: Asked): readonly SourceLine[] {
   const { base, rotaryDim, pairing, ...rest } = call;

@@ -5,6 +5,7 @@
 import { type FloatDtype, frequenciesOf, type RopeSpec } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { gridOf } from '../measure/quantised.js';
+import { wrap } from '../measure/slope.js';
 
 /** Keys, or values, of one layer: `[tokens, heads, head_dim]`. */
 export interface CacheSide {
@@ -164,7 +165,7 @@ function estimate(sums: readonly { frequency: number; re: number; im: number; fr
   for (const { frequency, re, im, from } of sums) {
     if (!(from > 0) || frequency === 0) continue;
     const off = Math.atan2(im, re) - turned * frequency;
-    const error = (off - 2 * Math.PI * Math.round(off / (2 * Math.PI))) / frequency;
+    const error = wrap(off) / frequency;
     const own = 1 / (from * frequency * frequency);
     const share = variance === Infinity ? 1 : variance / (variance + own);
     turned += share * error;

@@ -27,8 +27,17 @@ export interface Compared {
   readonly largest: { readonly row: number; readonly dim: number; readonly expected: number } | undefined;
 }
 
-/** The most tokens whose angles are kept. */
+/** The most tokens, and positions, whose angles are kept. */
 const MAX_KEPT = 2 ** 14;
+
+function kept<K>(all: Map<K, Angles>, key: K, compute: () => Angles): Angles {
+  const known = all.get(key);
+  if (known) return known;
+  if (all.size >= MAX_KEPT) all.clear();
+  const angles = compute();
+  all.set(key, angles);
+  return angles;
+}
 
 export class RightRows {
   readonly pairs: number;
@@ -38,6 +47,7 @@ export class RightRows {
   readonly memberOf: Uint8Array;
   readonly #read: readonly [Int32Array, Int32Array];
   readonly #tokens = new Map<number, Angles>();
+  readonly #positions = new Map<number | string, Angles>();
   readonly #input: Float64Array;
   readonly #weight: Float64Array | undefined;
   readonly #magnitude: number;
@@ -68,16 +78,16 @@ export class RightRows {
 
   anglesOf(token: number): Angles {
     const at = this.heads.ownPositions ? token : token % this.heads.seq;
-    const known = this.#tokens.get(at);
-    if (known) return known;
-    if (this.#tokens.size >= MAX_KEPT) this.#tokens.clear();
-    const angles = this.anglesAt(positionsOf(this.heads, token));
-    this.#tokens.set(at, angles);
-    return angles;
+    return kept(this.#tokens, at, () => this.#computed(positionsOf(this.heads, token)));
   }
 
   /** The angles of a position on each axis. */
   anglesAt(positions: readonly number[]): Angles {
+    const key = positions.length === 1 ? positions[0]! : positions.join();
+    return kept(this.#positions, key, () => this.#computed(positions));
+  }
+
+  #computed(positions: readonly number[]): Angles {
     const { steps, pairs } = this;
     const cos = new Float64Array(pairs);
     const sin = new Float64Array(pairs);

@@ -6,7 +6,8 @@
 import { ranges } from 'ropewalk/internal';
 import type { Claim, ClaimedPair } from '../claims/claim.js';
 import { evidenceOf, holds, narrowed } from '../claims/holds.js';
-import type { Angles, RightRows } from '../kernel/right-rows.js';
+import type { RightRows } from '../kernel/right-rows.js';
+import { signed } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { sampleRows, spread } from '../measure/sample.js';
 import { positionsOf } from '../read/observation.js';
@@ -33,13 +34,6 @@ export function describeHalves(right: RightRows): string[] {
   const whole = evidenceOf(right.normalized());
   const sample = { ...whole, rows: sampleRows(heads) };
   const pairs = pairsOf(right);
-  const kept = new Map<number | string, Angles>();
-  const anglesAt = (positions: readonly number[]): Angles => {
-    const key = positions.length === 1 ? positions[0]! : positions.join();
-    const known = kept.get(key) ?? right.anglesAt(positions);
-    kept.set(key, known);
-    return known;
-  };
   const angle = (positions: readonly number[], j: number): number =>
     Math.abs(steps.angle(positions[steps.axisOfPair(j)]!, j));
   const angleAt = (r: number, j: number): number => angle(positionsOf(heads, Math.floor(r / heads.heads)), j);
@@ -55,7 +49,7 @@ export function describeHalves(right: RightRows): string[] {
       if (!rule || of?.has(j) === false) return [cos[j]!, sin[j]!, here];
       const content = rule.of(half!, token, j) ?? Number.NaN;
       const isNumber = typeof content === 'number';
-      const value = isNumber ? content : anglesAt(content.positions)[half!][content.pair]!;
+      const value = isNumber ? content : right.anglesAt(content.positions)[half!][content.pair]!;
       const there = isNumber ? here : Math.max(here, angle(content.positions, content.pair));
       return half === 'cos' ? [value, sin[j]!, there] : [cos[j]!, value, there];
     },
@@ -166,17 +160,13 @@ const STEPS = [2, 4, 8, 10, 16, 32, 64, 100, 128, 256];
 /** The claim that cos and sin are interpolated between multiples of a position. */
 function interpolated(right: RightRows, step: number): Claim {
   const { heads, steps } = right;
-  const kept = new Map<string, readonly [Angles, Angles]>();
   return {
     kind: 'terms',
     pairs: pairsOf(right),
     terms(r, j) {
       const positions = positionsOf(heads, Math.floor(r / heads.heads));
-      const key = positions.join();
       const starts = positions.map((p) => step * Math.floor(p / step));
-      const [from, to] =
-        kept.get(key) ?? ([right.anglesAt(starts), right.anglesAt(starts.map((p) => p + step))] as const);
-      kept.set(key, [from, to]);
+      const [from, to] = [right.anglesAt(starts), right.anglesAt(starts.map((p) => p + step))];
       const axis = steps.axisOfPair(j);
       const share = (positions[axis]! - starts[axis]!) / step;
       const mix = (half: 'cos' | 'sin'): number => (1 - share) * from[half][j]! + share * to[half][j]!;
@@ -232,7 +222,6 @@ function rulesOf(right: RightRows): Rule[][] {
   const { attentionFactor } = steps.frequencies();
   const upTo = (most: number): number[] =>
     Array.from({ length: 2 * most + 1 }, (_, n) => n - most).filter((by) => by !== 0);
-  const signed = (by: number): string => (by < 0 ? `− ${-by}` : `+ ${by}`);
   const at = new Set(Array.from({ length: batch * seq }, (_, token) => positionsOf(heads, token)[0]!));
   at.delete(0); // sin of position 0 is 0
   return [
@@ -255,13 +244,13 @@ function rulesOf(right: RightRows): Rule[][] {
     [
       fromToken('that of the token before', -1),
       fromToken('that of the next token', 1),
-      ...upTo(FARTHEST).map((by) => fromPosition(`that of position ${signed(by)}`, (position) => position + by)),
+      ...upTo(FARTHEST).map((by) => fromPosition(`that of position${signed(by)}`, (position) => position + by)),
       ...spread([...at], 64).map((p) => fromPosition(`that of position ${p} in every token`, () => p)),
     ],
     [
       fromPair('that of the pairs in reverse order', (j) => pairs - 1 - j),
       ...upTo(pairs - 1).map((by) =>
-        fromPair(`that of pair j ${signed(by)}, and 0 where there is no such pair`, (j) => j + by),
+        fromPair(`that of pair j${signed(by)}, and 0 where there is no such pair`, (j) => j + by),
       ),
     ],
   ];

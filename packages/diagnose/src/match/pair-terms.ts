@@ -7,7 +7,7 @@ import { ranges } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
-import { type Heads, positionsOf, widened } from '../read/observation.js';
+import { AXIS_NAMES, type Heads, positionsOf, widened } from '../read/observation.js';
 import { rowsWords } from './wrong-rows.js';
 
 interface Row {
@@ -120,6 +120,18 @@ function besideWords(
   return `Dimensions ${ranges(other)} should be copies of x${heads.norm ? ' after the norm' : ''} and are not${except}; dimensions ${turned} are as expected.`;
 }
 
+/** Says by which axes a pair is rotated. */
+export function byAxis(axes: readonly number[], wanted: number): string {
+  return `by ${axes.map((axis) => AXIS_NAMES[axis]).join('/')} instead of ${AXIS_NAMES[wanted]}`;
+}
+
+/** Says which pairs are rotated by another axis. */
+export function otherAxes(pairs: readonly (readonly [pair: number, by: string])[]): string {
+  const shown = pairs.slice(0, 4).map(([pair, by]) => `pair ${pair} ${by}`);
+  const all = pairs.length === 1 ? '1 pair is' : `${pairs.length} pairs are`;
+  return `${all} rotated by another axis: ${shown.join(', ')}${pairs.length > 4 ? ', …' : ''}.`;
+}
+
 /** Describes dimensions that rotate by the positions of other axes than expected; empty if that does not give y. */
 export function describeAxes(right: RightRows): readonly string[] {
   const { heads, steps } = right;
@@ -129,12 +141,8 @@ export function describeAxes(right: RightRows): readonly string[] {
   const dims = [...right.pairOf.entries()].flatMap(([dim, pair]) =>
     pair < 0 ? [] : [{ dim, pair, which: right.memberOf[dim] as 0 | 1, wanted: steps.axisOfPair(pair), left: axes }],
   );
-  const kept = new Map<number, readonly Angles[]>();
   for (const r of [...sampleRows(heads), ...heads.rows]) {
-    const token = Math.floor(r / heads.heads);
-    const angles =
-      kept.get(token) ?? axes.map((axis) => right.anglesAt(axes.map(() => positionsOf(heads, token)[axis]!)));
-    kept.set(token, angles);
+    const angles = positionsOf(heads, Math.floor(r / heads.heads)).map((p) => right.anglesAt(axes.map(() => p)));
     const x = right.input(r);
     const size = x.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
     const row = { x, y: widened(heads.y.subarray(r * headDim, (r + 1) * headDim)), size };
@@ -147,18 +155,11 @@ export function describeAxes(right: RightRows): readonly string[] {
     }
   }
   const off = dims.filter(({ left, wanted }) => !left.includes(wanted));
-  const name = ({ left, wanted }: (typeof off)[number]): string =>
-    `by ${'thwe'[left[0]!]} instead of ${'thwe'[wanted]}`;
-  const firsts = off.filter(({ which }) => which === 0);
+  const name = ({ left, wanted }: (typeof off)[number]): string => byAxis([left[0]!], wanted);
   const isWhole = (one: (typeof off)[number]): boolean =>
     off.filter(({ pair, left }) => pair === one.pair && left[0] === one.left[0]).length === 2;
-  if (off.length > 0 && off.every(isWhole)) {
-    const shown = firsts.slice(0, 4).map((one) => `pair ${one.pair} ${name(one)}`);
-    const rest = firsts.length > 4 ? ', …' : '';
-    return [
-      `${firsts.length === 1 ? '1 pair is' : `${firsts.length} pairs are`} rotated by another axis: ${shown.join(', ')}${rest}.`,
-    ];
-  }
+  if (off.length > 0 && off.every(isWhole))
+    return [otherAxes(off.filter(({ which }) => which === 0).map((one) => [one.pair, name(one)]))];
   const told = [...new Set(off.map(name))].map((by) => {
     const some = off.filter((one) => name(one) === by).map(({ dim }) => dim);
     return `${ranges(some)} ${by}`;

@@ -1,4 +1,5 @@
 /** Batches, heads, or near and far positions that are computed each in another way. @module */
+import { groupBy } from 'ropewalk/internal';
 import { spread } from '../measure/sample.js';
 import { type Heads, positionsOf } from '../read/observation.js';
 import { rowsWords } from './wrong-rows.js';
@@ -36,15 +37,10 @@ export function describeParts(heads: Heads, tell: (rows: readonly number[]) => T
     ...(heads.numAxes === 1 ? [(r: number) => Number(at(r) >= size)] : []),
   ];
   for (const partOf of partsOf) {
-    const parts = new Map<number, number[]>();
-    for (const r of rows) {
-      const part = parts.get(partOf(r));
-      if (part) part.push(r);
-      else parts.set(partOf(r), [r]);
-    }
+    const parts = [...groupBy(rows, partOf).values()];
     const isEnough = (part: readonly number[]): boolean =>
       part.length >= LEAST_ROWS && new Set(part.map(at)).size >= LEAST_POSITIONS;
-    if (parts.size < 2 || parts.size > MOST_PARTS || ![...parts.values()].every(isEnough)) continue;
+    if (parts.length < 2 || parts.length > MOST_PARTS || !parts.every(isEnough)) continue;
     const told = new Map<readonly number[], Told>();
     const tellOf = (part: readonly number[]): Told => {
       const known = told.get(part) ?? tell(spread(part, PART_ROWS));
@@ -52,9 +48,9 @@ export function describeParts(heads: Heads, tell: (rows: readonly number[]) => T
       return known;
     };
     // If none of three is explained, half of them are hardly.
-    if (spread([...parts.values()], 3).every((part) => tellOf(part).as === 'unread')) continue;
+    if (spread(parts, 3).every((part) => tellOf(part).as === 'unread')) continue;
     const groups = new Map<string, number[]>();
-    for (const part of parts.values()) {
+    for (const part of parts) {
       const { words } = tellOf(part);
       groups.set(words, [...(groups.get(words) ?? []), ...part]);
       if (groups.size > MOST_TOLD) break;
@@ -68,10 +64,7 @@ export function describeParts(heads: Heads, tell: (rows: readonly number[]) => T
     const isSome = (one: Told['as']): boolean => all.some(({ as }) => as === one);
     // Without a part that is sure, one rule of positions may look like a rotation of each part.
     if (2 * unread > rows.length || !(isSome('named') || (isSome('right') && isSome('read')))) continue;
-    return all.map(({ rows, words }) => {
-      const where = rowsWords(rows, heads);
-      return `${where[0]!.toUpperCase()}${where.slice(1)}: ${words}`;
-    });
+    return all.map(({ rows, words }) => `${rowsWords(rows, heads)}: ${words}`);
   }
   return [];
 }

@@ -5,7 +5,8 @@ import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
 import { findPositions, signed, WRAPPED, wholeIn } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
-import { type Heads, positionsOf } from '../read/observation.js';
+import { wrap } from '../measure/slope.js';
+import { AXIS_NAMES, type Heads, positionsOf } from '../read/observation.js';
 
 /** The kind of values that wrong elements hold. */
 export type What =
@@ -416,7 +417,7 @@ class RowContents {
       guess: (r, y, noise) => {
         const token = Math.floor(r / this.#heads.heads);
         const positions = of(positionsOf(this.#heads, token), token);
-        this.#right.rotate(this.#right.input(r), this.#angles(positions), y, noise);
+        this.#right.rotate(this.#right.input(r), this.#right.anglesAt(positions), y, noise);
       },
     };
   }
@@ -446,7 +447,7 @@ class RowContents {
     const wholeAt = (of: typeof turns, own: readonly number[], axis: number): number[] =>
       wholeIn(findPositions(of, { frequency, error, slack: 2 ** -24 }, own, axis)[0]!.intervals);
     // One shift of all axes turns every pair by its frequency times that.
-    const further = angle.map((one, j) => wrapped(one - frequency[j]! * given[steps.axisOfPair(j)]!));
+    const further = angle.map((one, j) => wrap(one - frequency[j]! * given[steps.axisOfPair(j)]!));
     const [same, ...others] = wholeAt({ ...turns, units: [{ ...unit, positions: [0] }], angle: further }, all, 0);
     const shifts = given.map(() => (others.length === 0 ? same : undefined) ?? 0);
     if (shifts[0] === 0 && numAxes > 1) {
@@ -461,13 +462,13 @@ class RowContents {
     // A type says more than a shift.
     if (
       shifts.every((shift) => shift === 0) ||
-      (numAxes === 1 && WRAPPED.some((wrap) => wrap(given[0]!) - given[0]! === first))
+      (numAxes === 1 && WRAPPED.some((of) => of(given[0]!) - given[0]! === first))
     )
       return [];
     const isOne = shifts.every((shift) => shift === first);
     const words = isOne
       ? `its position${signed(first)}${numAxes > 1 ? ' on every axis' : ''}`
-      : `its position${shifts.flatMap((shift, axis) => (shift === 0 ? [] : [`${signed(shift)} on axis ${'thwe'[axis]}`])).join(' and')}`;
+      : `its position${shifts.flatMap((shift, axis) => (shift === 0 ? [] : [`${signed(shift)} on axis ${AXIS_NAMES[axis]}`])).join(' and')}`;
     return [this.#rotatedBy(words, (positions) => positions.map((p, axis) => p + shifts[axis]!))];
   }
 
@@ -502,19 +503,6 @@ class RowContents {
         : []),
     ];
   }
-
-  #lastAngles: { key: string; angles: Angles } | undefined;
-
-  #angles(positions: readonly number[]): Angles {
-    const key = positions.join();
-    if (this.#lastAngles?.key !== key) this.#lastAngles = { key, angles: this.#right.anglesAt(positions) };
-    return this.#lastAngles.angles;
-  }
-}
-
-/** An angle between −π and π. */
-function wrapped(angle: number): number {
-  return angle - 2 * Math.PI * Math.round(angle / (2 * Math.PI));
 }
 
 /** The rules that map row r to `other`, the likeliest first. */

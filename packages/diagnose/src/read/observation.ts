@@ -13,6 +13,9 @@ import {
 import { fail, hostOf, refuse } from 'ropewalk/backend';
 import { checkInteger, type OptionNames, readIntegers, readList, readOptions, UNIT_ROUNDOFF } from 'ropewalk/internal';
 
+/** The letters of the axes of positions: time, height, width, extra. */
+export const AXIS_NAMES = 'thwe';
+
 /** A run of a kernel. The tensors are in host memory and are only read. */
 export interface Observation {
   /**

@@ -15,6 +15,7 @@ import {
   isSharp,
 } from '../fit/frequency-law.js';
 import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
+import { byAxis, otherAxes } from '../match/pair-terms.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
@@ -518,11 +519,7 @@ const axes: Compare = ({ spec }, found) => {
   const { invFreq } = frequenciesOf(spec);
   const off = found.turning(differ, (j) => sign * invFreq[j]!);
   if (off.length === 0) return undefined;
-  const name = (a: number): string => 'thwe'[a]!;
-  const shown = off
-    .slice(0, 4)
-    .map((j) => `pair ${j} by ${pairs[j]!.axes.map(name).join('/')} instead of ${name(axisOfPair[j]!)}`);
-  return `${off.length === 1 ? '1 pair is' : `${off.length} pairs are`} rotated by another axis: ${shown.join(', ')}${off.length > 4 ? ', …' : ''}.`;
+  return otherAxes(off.map((j) => [j, byAxis(pairs[j]!.axes, axisOfPair[j]!)]));
 };
 
 const heads: Compare = (_what, found) => {

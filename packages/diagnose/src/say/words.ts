@@ -12,6 +12,7 @@ import { movedRows, type RowEntry } from '../match/wrong-rows.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
 import { short } from '../measure/residuals.js';
 import { BASES } from '../read/expected.js';
+import { AXIS_NAMES } from '../read/observation.js';
 import type { Diagnosis } from './diagnosis.js';
 import { isProven, MIRRORED, pairsTurning, scalingFactor, sentence, upwards, withoutPairs } from './differences.js';
 
@@ -420,7 +421,7 @@ function headsWords({ headsAgree, headsSeen: [measured, all] }: Identification):
 function axes({ axes: rules, pairs }: Identification): string {
   if (pairs.every((pair) => pair.axes.length === 1) && rules.length > 0)
     return rules.map(({ rule, sections }) => `${rule} ${sections.join('+')}`).join(' | ');
-  return `by pair ${pairs.map((pair) => (pair.axes.length === 1 ? 'thwe'[pair.axes[0]!] : '·')).join('')}`;
+  return `by pair ${pairs.map((pair) => (pair.axes.length === 1 ? AXIS_NAMES[pair.axes[0]!] : '·')).join('')}`;
 }
 
 function explained({ explains, dtype, expected, gains }: Identification): string {

@@ -4,9 +4,9 @@
  * @module
  */
 import type { RopeSpec, TableRecipe } from 'ropewalk';
-import { nameLayers, ranges, readOptions } from 'ropewalk/internal';
+import { groupBy, nameLayers, ranges, readOptions } from 'ropewalk/internal';
 import type { LayerRope, ModelRope } from '../model-rope.js';
-import { groupBy, keyOf, readModelRope } from '../model-rope.js';
+import { keyOf, readModelRope } from '../model-rope.js';
 import { type Agreement, compareRope, type RopeComparison } from './compare.js';
 
 /** One side of a comparison: a model, or one record for every layer; and how its angles are computed. */
@@ -72,7 +72,8 @@ export function compareModels(
     return { layer, types: [...new Set(types)].join(' / '), a: ropeAt(a, layer), b: ropeAt(b, layer) };
   });
   if (layersA && layersB) notes.push(...windowNotes(layersA, layersB));
-  const groups = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`).map((group) => {
+  const byRope = groupBy(pairs, (pair) => `${keyOf(pair.a)} ${keyOf(pair.b)} ${pair.types}`);
+  const groups = [...byRope.values()].map((group) => {
     const first = group[0]!;
     return { ...first, layers: group.map(({ layer }) => layer), ...compareLayer(a, b, first, positions) };
   });
@@ -101,7 +102,7 @@ function windowNotes(a: readonly LayerRope[], b: readonly LayerRope[]): string[]
     pairs.filter((pair) => pair.a !== pair.b),
     (pair) => `${pair.a} ${pair.b}`,
   );
-  return apart.map((group) => {
+  return [...apart.values()].map((group) => {
     const layers = ranges(group.map(({ layer }) => layer));
     const subject = group.length === 1 ? `Layer ${layers} sees` : `Layers ${layers} see`;
     return `${subject} ${group[0]!.a} in A and ${group[0]!.b} in B. This is not part of RoPE.`;
