@@ -9,16 +9,18 @@ import torch
 torch.set_default_dtype(torch.float64)  # the lines are compared with float64
 torch.set_num_threads(1)
 
+given = json.load(open(sys.argv[1]))
 out = []
-for case in json.load(open(sys.argv[1])):
-    x = torch.tensor(case["x"], dtype=torch.float64).reshape(case["shape"])
+for run in given["runs"]:
+    model = given["models"][run["model"]]
+    x = torch.tensor(model["x"], dtype=torch.float64).reshape(model["shape"])
     batch, tokens, heads, _ = x.shape
-    lists = {name: torch.tensor(value) for name, value in case["lists"].items()}
-    positions = torch.tensor(case["positions"]).reshape(case["positionsShape"])
+    lists = {name: torch.tensor(value) for name, value in model["lists"].items()}
+    positions = torch.tensor(model["positions"]).reshape(model["positionsShape"])
     names = dict(torch=torch, math=math, x=x, positions=positions, batch=batch, tokens=tokens, heads=heads)
-    names |= lists | case["numbers"]
-    exec(case["program"], names)
+    names |= lists | model["numbers"]
+    exec(run["program"], names)
     y = names["y"]
-    assert y.shape == x.shape, f"{case['program']}\nhas the shape {y.shape}"
+    assert y.shape == x.shape, f"{run['program']}\nhas the shape {y.shape}"
     out.append(base64.b64encode(y.double().contiguous().numpy().tobytes()).decode())
 json.dump(out, sys.stdout)

@@ -7,14 +7,18 @@
 
 /** The steps of the kernel in their order, as a model of plain RoPE has them. */
 const STEPS = {
-  window: '',
+  setup: '',
   frequencies: 'inv_freq = base ** (-torch.arange(0, rotary_dim, 2) / rotary_dim)',
+  edge: '',
   edges: '',
   ramp: '',
+  mix: '',
   axis: '',
   angles: 'angles = positions[:, :, None, None] * inv_freq',
   magnitude: '',
   table: 'cos, sin = angles.cos(), angles.sin()',
+  weights: '',
+  project: '',
   norm: '',
   read: 'x0, x1 = x[..., :rotary_dim].chunk(2, -1)',
   turn: 'y0, y1 = x0 * cos - x1 * sin, x0 * sin + x1 * cos',
@@ -24,17 +28,31 @@ const STEPS = {
 type Step = keyof typeof STEPS;
 type Lines = { readonly [S in Step]?: string };
 
+/**
+ * The lines of a bug. Steps that `right` leaves out are those of {@link STEPS}. A page shows the steps of `wrong`, some of
+ * which are right and only say where the others stand.
+ */
+interface Bug {
+  readonly right?: Lines;
+  readonly wrong: Lines;
+}
+
 /** The steps of pairs (2j, 2j + 1) that differ from those of halves. */
 const ADJACENT = {
   read: 'x0, x1 = x[..., :rotary_dim].unflatten(-1, (-1, 2)).unbind(-1)',
   write: 'y = torch.cat([torch.stack([y0, y1], -1).flatten(-2), x[..., rotary_dim:]], -1)',
 };
 
-/** The lines of a bug. Steps that `right` leaves out are those of {@link STEPS}. */
-interface Bug {
-  readonly right?: Lines;
-  readonly wrong: Lines;
-}
+/** Makes x by key weights, whose rows are permuted from halves to pairs when a checkpoint is converted. */
+const permuted = (heads: string): string => `w = w.unflatten(0, (${heads}, 2, -1)).transpose(1, 2).flatten(0, 2)\n`;
+const PROJECT = 'x = (hidden @ w.T).unflatten(-1, (num_kv_heads, -1))';
+const HIDDEN = `hidden, num_kv_heads, num_heads = x.flatten(-2), heads, 4 * heads
+w = torch.eye(num_kv_heads * head_dim)`;
+const HALVES = `${HIDDEN}.unflatten(0, (num_kv_heads, -1, 2)).transpose(1, 2).flatten(0, 2)`;
+const converted = (wrong: string): Bug => ({
+  right: { ...ADJACENT, weights: HALVES, project: permuted('num_kv_heads') + PROJECT },
+  wrong: { project: wrong + PROJECT },
+});
 
 const exponent = (over: string, to = 'rotary_dim'): string => `base ** (-torch.arange(0, ${to}, 2) / ${over})`;
 const PLAIN = exponent('rotary_dim');
@@ -42,57 +60,124 @@ const frequencies = (right: string, wrong: string): Bug => ({
   right: { frequencies: `inv_freq = ${right}` },
   wrong: { frequencies: `inv_freq = ${wrong}` },
 });
-const at = (positions: string): Bug => ({ wrong: { angles: `angles = ${positions}[:, :, None, None] * inv_freq` } });
+const at = (positions: string): Bug => ({ wrong: { angles: `positions = ${positions}\n${STEPS.angles}` } });
 
 const WHOLE_HEAD = {
   read: 'x0, x1 = x.unflatten(-1, (-1, 2)).unbind(-1)',
   write: 'y = torch.stack([y0, y1], -1).flatten(-2)',
 };
-const EDGE = `def edge(turns):
-    return rotary_dim * math.log(original_context / (2 * math.pi * turns)) / (2 * math.log(base))`;
-const TRUNCATED = 'low, high = max(math.floor(edge(32)), 0), min(math.ceil(edge(1)), rotary_dim - 1)';
-const UNTRUNCATED = 'low, high = max(edge(32), 0), min(edge(1), rotary_dim - 1)';
-const RAMP = `ramp = ((torch.arange(rotary_dim // 2) - low) / (high - low)).clamp(0, 1)
-inv_freq = inv_freq * (1 - ramp) + inv_freq / factor * ramp`;
-const YARN_MAGNITUDE = 'magnitude = 0.1 * math.log(factor) + 1';
+const WINDOW = 'x0, x1 = x[..., start : start + rotary_dim].unflatten(-1, (-1, 2)).unbind(-1)';
+const windowFrom = (right: string, wrong: string): Bug => ({
+  right: {
+    setup: `start = ${right}`,
+    read: WINDOW,
+    write: 'y = x.clone()\ny[..., start : start + rotary_dim] = torch.stack([y0, y1], -1).flatten(-2)',
+  },
+  wrong: { setup: `start = ${wrong}`, read: WINDOW },
+});
+
+const proportional = (over: string): string =>
+  `inv_freq = torch.zeros(head_dim // 2)\ninv_freq[:rotated_pairs] = ${exponent(over, '2 * rotated_pairs')}`;
+const PROPORTIONAL: Lines = { frequencies: proportional('head_dim') };
+const BLOCK: Lines = {
+  read: 'x0, x1 = x[..., : 2 * rotated_pairs].chunk(2, -1)',
+  write: 'y = torch.cat([y0, y1, x[..., 2 * rotated_pairs :]], -1)',
+};
+
+const MAGNITUDE = '0.1 * math.log(factor) + 1';
+const MSCALE = '0.1 * mscale * math.log(factor) + 1';
 const TABLE = 'cos, sin = magnitude * angles.cos(), magnitude * angles.sin()';
-const YARN = [STEPS.frequencies, EDGE, TRUNCATED, RAMP].join('\n');
-const yarn = (right: string, wrong: string, magnitude = YARN_MAGNITUDE): Bug => ({
-  right: { frequencies: `${STEPS.frequencies}\n${EDGE}`, edges: right, ramp: RAMP, magnitude, table: TABLE },
-  wrong: { edges: wrong },
-});
+const EDGES = 'low, high = max(math.floor(edge(beta_fast)), 0), min(math.ceil(edge(beta_slow)), rotary_dim - 1)';
+const UNTRUNCATED = 'low, high = max(edge(beta_fast), 0), min(edge(beta_slow), rotary_dim - 1)';
+const SWAPPED = 'low, high = max(math.floor(edge(beta_slow)), 0), min(math.ceil(edge(beta_fast)), rotary_dim - 1)';
+const YARN = {
+  edge: `def edge(turns):
+    return rotary_dim * math.log(original_context / (2 * math.pi * turns)) / (2 * math.log(base))`,
+  edges: EDGES,
+  ramp: 'ramp = ((torch.arange(rotary_dim // 2) - low) / (high - low)).clamp(0, 1)',
+  mix: 'inv_freq = inv_freq * (1 - ramp) + inv_freq / factor * ramp',
+  magnitude: `magnitude = ${MAGNITUDE}`,
+  table: TABLE,
+};
+const UNRAMPED = { edge: '', edges: '', ramp: '', mix: '' };
+const UNSCALED = { frequencies: STEPS.frequencies, ...UNRAMPED, magnitude: '', table: STEPS.table };
+const GPT_OSS: Lines = { ...YARN, edges: UNTRUNCATED };
+const DEEPSEEK = {
+  ...YARN,
+  read: ADJACENT.read,
+  magnitude: `magnitude = (${MSCALE}) / (${MSCALE.replace('mscale', 'mscale_all_dim')})`,
+};
+const deepseek = (wrong: Lines): Bug => ({ right: DEEPSEEK, wrong });
+/** YaRN as ggml has it, where the share of a pair's own frequency has a factor. */
+const GGML = {
+  ramp: 'ramp = ((torch.arange(rotary_dim // 2) - low) / max(high - low, 0.001)).clamp(0, 1)',
+  mix: `mix = (1 - ramp) * ext_factor
+inv_freq = inv_freq / factor * (1 - mix) + inv_freq * mix`,
+  magnitude: `magnitude = attn_factor * (${MAGNITUDE})`,
+};
+const ggml = (wrong: Lines): Bug => ({ right: { ...DEEPSEEK, ramp: GGML.ramp, mix: GGML.mix }, wrong });
+const ELEMENTWISE = {
+  turn: 'turned = torch.cat([-x1, x0], -1)',
+  write: 'y = torch.cat([x[..., :rotary_dim] * cos + turned * sin, x[..., rotary_dim:]], -1)',
+};
+
+const LLAMA3 = {
+  edges: 'turns = original_context * inv_freq / (2 * math.pi)',
+  ramp: 'kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)',
+  mix: 'inv_freq = inv_freq * kept + inv_freq / factor * (1 - kept)',
+};
+const BACKWARD = 'y0, y1 = x0 * cos + x1 * sin, x1 * cos - x0 * sin';
 const NTK = 'base = base * (factor * context / original_context - factor + 1) ** (rotary_dim / (rotary_dim - 2))';
-const LONGROPE = '(long_factor if context > original_context else short_factor)';
-const longrope = (wrong: string): Bug => ({
-  right: {
-    frequencies: `inv_freq = ${PLAIN} / ${LONGROPE}`,
-    magnitude: 'magnitude = math.sqrt(1 + math.log(factor) / math.log(original_context))',
-    table: TABLE,
-  },
-  wrong: { frequencies: `inv_freq = ${wrong}` },
-});
-const axes = (right: string, wrong: string): Bug => ({
-  right: {
-    axis: `axis = torch.tensor(${right})`,
-    angles: 'angles = positions[axis].permute(1, 2, 0)[:, :, None] * inv_freq',
-  },
-  wrong: { axis: `axis = torch.tensor(${wrong})` },
-});
+const LONGROPE = {
+  setup: 'factors = long_factor if context > original_context else short_factor',
+  frequencies: `inv_freq = ${PLAIN} / factors`,
+  magnitude: 'magnitude = math.sqrt(1 + math.log(factor) / math.log(original_context))',
+  table: TABLE,
+};
+const axis = (ofPairs: string): string => `axis = torch.tensor(${ofPairs})`;
+const AXES = {
+  axis: axis('[j % 3 if j < 60 else 0 for j in range(64)]'),
+  angles: 'angles = positions[axis].permute(1, 2, 0)[:, :, None] * inv_freq',
+};
+const SECTIONS = { ...AXES, axis: axis('[0] * 16 + [1] * 24 + [2] * 24') };
 const NORM = (of: string): string =>
   `${of} = ${of} * torch.rsqrt(${of}.square().mean(-1, keepdim=True) + eps) * weight`;
 
 const BUGS: Readonly<Record<string, Bug>> = {
   'pairs-interleaved-for-half': { wrong: ADJACENT },
   'pairs-half-for-interleaved': { right: ADJACENT, wrong: { read: STEPS.read, write: STEPS.write } },
-  'written-as-halves-for-interleaved': { right: ADJACENT, wrong: { write: STEPS.write } },
   'table-of-halves-for-interleaved': {
     right: {
       ...ADJACENT,
       table: 'cos, sin = (f(angles).repeat_interleave(2, -1) for f in (torch.cos, torch.sin))',
       turn: 'turned = torch.stack([-x1, x0], -1).flatten(-2)',
-      write: 'y = torch.cat([x[..., :rotary_dim] * cos + turned * sin, x[..., rotary_dim:]], -1)',
+      write: ELEMENTWISE.write,
     },
     wrong: { table: 'cos, sin = (f(angles).repeat(1, 1, 1, 2) for f in (torch.cos, torch.sin))' },
+  },
+  'written-as-halves-for-interleaved': { right: ADJACENT, wrong: { write: STEPS.write } },
+  'read-interleaved-for-half': { wrong: { read: ADJACENT.read, write: STEPS.write } },
+  'written-interleaved-for-half': { wrong: { read: STEPS.read, write: ADJACENT.write } },
+  'pairs-left-in-place': deepseek({ read: ADJACENT.read, write: ADJACENT.write }),
+  'mrope-interleaved-for-pairs': { right: AXES, wrong: { axis: AXES.axis, ...ADJACENT } },
+  'weights-not-permuted': converted(''),
+  'weights-permuted-twice': converted(permuted('num_kv_heads').repeat(2)),
+  'weights-permuted-for-half': {
+    right: { weights: HIDDEN, project: PROJECT },
+    wrong: { project: permuted('num_kv_heads') + PROJECT },
+  },
+  'weights-permuted-by-query-heads': converted(permuted('num_heads')),
+  'frequencies-over-head-dim': { right: ADJACENT, wrong: { frequencies: `inv_freq = ${exponent('head_dim')}` } },
+  'pair-distance-half-a-head': {
+    right: {
+      setup: 'pairs, gap = rotary_dim // 2, rotary_dim // 2',
+      read: 'x0, x1 = x[..., :pairs], x[..., gap : gap + pairs]',
+      write: 'y = x.clone()\ny[..., :pairs], y[..., gap : gap + pairs] = y0, y1',
+    },
+    wrong: {
+      setup: 'pairs, gap = rotary_dim // 2, head_dim // 2',
+      read: 'x0, x1 = x[..., :pairs], x[..., gap : gap + pairs]',
+    },
   },
   'whole-head-rotated': {
     right: ADJACENT,
@@ -103,78 +188,127 @@ const BUGS: Readonly<Record<string, Bug>> = {
     wrong: { frequencies: `inv_freq = ${exponent('rotary_dim', 'head_dim')}`, ...WHOLE_HEAD },
   },
   'rotary-factor-twice': {
-    right: { ...ADJACENT, window: 'rotary_dim = int(partial_rotary_factor * head_dim)' },
-    wrong: { window: 'rotary_dim = int(partial_rotary_factor * int(partial_rotary_factor * head_dim))' },
+    right: { ...ADJACENT, setup: 'rotary_dim = int(partial_rotary_factor * head_dim)' },
+    wrong: { setup: 'rotary_dim = int(partial_rotary_factor * int(partial_rotary_factor * head_dim))' },
   },
+  'window-at-start': windowFrom('rotary_offset', '0'),
+  'window-at-end': windowFrom('0', 'head_dim - rotary_dim'),
   'rest-not-copied': {
     right: ADJACENT,
     wrong: { write: ADJACENT.write.replace('x[..., rotary_dim:]', 'torch.zeros_like(x[..., rotary_dim:])') },
   },
+  'proportional-over-rotated': {
+    right: PROPORTIONAL,
+    wrong: { frequencies: proportional('(2 * rotated_pairs)') },
+  },
+  'proportional-identity-pairs-turned': {
+    right: PROPORTIONAL,
+    wrong: { frequencies: `inv_freq = ${exponent('head_dim', 'head_dim')}` },
+  },
   'proportional-block-in-front': {
-    right: {
-      frequencies: `inv_freq = torch.zeros(head_dim // 2)\ninv_freq[:rotated_pairs] = ${exponent('head_dim', '2 * rotated_pairs')}`,
-    },
-    wrong: {
-      frequencies: `inv_freq = ${exponent('head_dim', '2 * rotated_pairs')}`,
-      read: 'x0, x1 = x[..., : 2 * rotated_pairs].chunk(2, -1)',
-      write: 'y = torch.cat([y0, y1, x[..., 2 * rotated_pairs :]], -1)',
-    },
+    right: PROPORTIONAL,
+    wrong: { frequencies: `inv_freq = ${exponent('head_dim', '2 * rotated_pairs')}`, ...BLOCK },
   },
-  'magnitude-missing': {
-    right: { frequencies: YARN, magnitude: YARN_MAGNITUDE, table: TABLE },
-    wrong: { table: STEPS.table },
+  'proportional-as-partial': {
+    right: PROPORTIONAL,
+    wrong: { frequencies: `inv_freq = ${exponent('(2 * rotated_pairs)', '2 * rotated_pairs')}`, ...BLOCK },
   },
+  'proportional-factor-ignored': {
+    right: { frequencies: `${proportional('head_dim')} / factor` },
+    wrong: PROPORTIONAL,
+  },
+  'magnitude-missing': { right: YARN, wrong: { table: STEPS.table } },
   'magnitude-squared': {
-    right: { frequencies: YARN, magnitude: YARN_MAGNITUDE, table: TABLE },
-    wrong: { turn: 'y0, y1 = magnitude * (x0 * cos - x1 * sin), magnitude * (x0 * sin + x1 * cos)' },
+    right: YARN,
+    wrong: { table: TABLE, turn: 'y0, y1 = magnitude * (x0 * cos - x1 * sin), magnitude * (x0 * sin + x1 * cos)' },
+  },
+  'magnitude-square-root': { right: GPT_OSS, wrong: { magnitude: `magnitude = math.sqrt(${MAGNITUDE})` } },
+  'magnitude-by-log10': { right: GPT_OSS, wrong: { magnitude: 'magnitude = 0.1 * math.log10(factor) + 1' } },
+  'magnitude-on-cos-only': { right: GPT_OSS, wrong: { table: 'cos, sin = magnitude * angles.cos(), angles.sin()' } },
+  'magnitude-on-whole-head': {
+    right: YARN,
+    wrong: { table: STEPS.table, write: `${STEPS.write} * magnitude` },
   },
   'attention-factor-ignored': {
-    right: { frequencies: YARN, magnitude: 'magnitude = attention_factor', table: TABLE },
-    wrong: { magnitude: YARN_MAGNITUDE },
+    right: { ...YARN, magnitude: 'magnitude = attention_factor' },
+    wrong: { magnitude: YARN.magnitude },
   },
-  'mscale-ignored': {
+  'mscale-ignored': deepseek({ magnitude: YARN.magnitude }),
+  'mscale-all-dim-ignored': deepseek({ magnitude: `magnitude = ${MSCALE}` }),
+  'yarn-betas-swapped': deepseek({ edges: SWAPPED, ramp: YARN.ramp }),
+  'yarn-betas-swapped-in-ggml': ggml({ edges: SWAPPED, ramp: GGML.ramp }),
+  'yarn-ignored': deepseek(UNSCALED),
+  'yarn-frequencies-ignored': deepseek({
+    frequencies: STEPS.frequencies,
+    ...UNRAMPED,
+    magnitude: DEEPSEEK.magnitude,
+    table: TABLE,
+  }),
+  'yarn-always-truncated': { right: GPT_OSS, wrong: { edges: EDGES } },
+  'yarn-never-truncated': deepseek({ edges: UNTRUNCATED }),
+  'yarn-context-extended': deepseek({ edge: YARN.edge.replace('original_context', 'factor * original_context') }),
+  'yarn-ext-factor-ignored': {
+    right: { ...YARN, ...ADJACENT, ...GGML, frequencies: `inv_freq = ${PLAIN} / freq_factors` },
+    wrong: { mix: GGML.mix.replace(' * ext_factor', '') },
+  },
+  'yarn-mix-by-factor': ggml({ mix: GGML.mix.replace('ext_factor', 'factor') }),
+  'yarn-ramp-of-first-pair': deepseek({ ramp: YARN.ramp, mix: YARN.mix.replaceAll('ramp', 'ramp[0]') }),
+  'yarn-as-clamped-positions': deepseek({
+    ...UNSCALED,
+    angles: `positions = (positions / factor).clamp(max=original_context - 1)\n${STEPS.angles}`,
+  }),
+  'yarn-ramp-reversed': deepseek({ mix: 'inv_freq = inv_freq * ramp + inv_freq / factor * (1 - ramp)' }),
+  'yarn-clamped-at-pairs': {
+    right: YARN,
+    wrong: { edges: EDGES.replace('rotary_dim - 1', 'rotary_dim // 2 - 1') },
+  },
+  'yarn-ramp-over-dims': deepseek({
+    ramp: YARN.ramp.replace('torch.arange(rotary_dim // 2)', 'torch.arange(0, rotary_dim, 2)'),
+  }),
+  'yarn-ramp-by-element': {
     right: {
-      frequencies: YARN,
-      read: ADJACENT.read,
-      magnitude: 'magnitude = (0.1 * mscale * math.log(factor) + 1) / (0.1 * mscale_all_dim * math.log(factor) + 1)',
-      table: TABLE,
+      ...YARN,
+      ...ELEMENTWISE,
+      frequencies: `inv_freq = (${PLAIN}).repeat(2)`,
+      ramp: YARN.ramp.replace('torch.arange(rotary_dim // 2)', 'torch.arange(rotary_dim) % (rotary_dim // 2)'),
     },
-    wrong: { magnitude: YARN_MAGNITUDE },
+    wrong: { ramp: YARN.ramp.replace('rotary_dim // 2', 'rotary_dim') },
   },
-  'yarn-ignored': {
-    right: { read: ADJACENT.read, frequencies: YARN },
-    wrong: { frequencies: STEPS.frequencies },
+  'yarn-factor-in-power': deepseek({
+    mix: `inv_freq = inv_freq * (1 - ramp) + ${PLAIN.replace('base', '(factor * base)')} * ramp`,
+  }),
+  'yarn-as-linear': deepseek({ ...UNRAMPED, mix: 'inv_freq = inv_freq / factor' }),
+  'ext-factor-as-zero': {
+    right: { ...DEEPSEEK, ...GGML, setup: 'ext_factor = 1', magnitude: 'magnitude = attn_factor' },
+    wrong: { setup: 'ext_factor = 0', mix: GGML.mix },
   },
-  'yarn-always-truncated': yarn(UNTRUNCATED, TRUNCATED),
-  'yarn-never-truncated': {
-    ...yarn(TRUNCATED, UNTRUNCATED),
-    right: { ...yarn(TRUNCATED, '', 'magnitude = 1').right, read: ADJACENT.read },
+  'yarn-as-llama3': deepseek({
+    ...UNSCALED,
+    edges: LLAMA3.edges,
+    ramp: 'kept = ((turns - 1) / (4 - 1)).clamp(0, 1)',
+    mix: LLAMA3.mix,
+  }),
+  'yarn-not-in-backward': {
+    right: { ...YARN, ...ADJACENT, turn: BACKWARD },
+    wrong: { ...UNSCALED, turn: BACKWARD },
   },
-  'yarn-clamped-at-pairs': yarn(TRUNCATED, TRUNCATED.replace('rotary_dim - 1', 'rotary_dim // 2 - 1')),
   'llama3-ignored': {
-    right: {
-      frequencies: `${STEPS.frequencies}
-turns = original_context * inv_freq / (2 * math.pi)
-kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
-inv_freq = inv_freq * (kept + (1 - kept) / factor)`,
-    },
-    wrong: { frequencies: STEPS.frequencies },
+    right: LLAMA3,
+    wrong: { frequencies: STEPS.frequencies, ...UNRAMPED },
   },
   'freq-factors-ignored': {
     right: { ...ADJACENT, frequencies: `inv_freq = ${PLAIN} / freq_factors` },
     wrong: { frequencies: STEPS.frequencies },
   },
-  'longrope-long-for-short': longrope(`${PLAIN} / long_factor`),
-  'longrope-factors-multiplied': longrope(`${PLAIN} * ${LONGROPE}`),
-  'ntk-base-of-each-position': {
-    right: { frequencies: `${NTK}\n${STEPS.frequencies}` },
-    wrong: {
-      frequencies: `context = (positions[:, :, None, None] + 1).clamp(min=original_context)\n${NTK}\n${STEPS.frequencies}`,
-    },
+  'longrope-long-for-short': { right: LONGROPE, wrong: { setup: 'factors = long_factor' } },
+  'longrope-factors-multiplied': {
+    right: LONGROPE,
+    wrong: { frequencies: LONGROPE.frequencies.replace('/ factors', '* factors') },
   },
-  'ntk-always': {
-    right: { frequencies: `${NTK}\n${STEPS.frequencies}` },
-    wrong: { frequencies: `context = factor * original_context\n${NTK}\n${STEPS.frequencies}` },
+  'ntk-always': { right: { setup: NTK }, wrong: { setup: `context = factor * original_context\n${NTK}` } },
+  'ntk-base-of-each-position': {
+    right: { setup: NTK },
+    wrong: { setup: `context = (positions[:, :, None, None] + 1).clamp(min=original_context)\n${NTK}` },
   },
   'base-default': frequencies(PLAIN, PLAIN.replace('base', '10000')),
   'base-of-other-layers': frequencies(PLAIN, PLAIN.replace('base', '1_000_000')),
@@ -193,10 +327,9 @@ inv_freq = inv_freq * (kept + (1 - kept) / factor)`,
   'angle-in-bf16': {
     wrong: { angles: 'angles = (positions[:, :, None, None] * inv_freq).bfloat16().double()' },
   },
-  'table-in-bf16': {
-    right: { read: ADJACENT.read, frequencies: YARN },
-    wrong: { table: 'cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()' },
-  },
+  'table-in-bf16': deepseek({
+    table: 'cos, sin = (magnitude * angles.cos()).bfloat16(), (magnitude * angles.sin()).bfloat16()',
+  }),
   'sin-cos-unreduced': {
     wrong: {
       angles: `angles = (positions[:, :, None, None] * inv_freq).float()
@@ -211,11 +344,11 @@ cos = 1 - q / 2 + q**2 / 24 - q**3 / 720
 sin = angles * (1 - q / 6 + q**2 / 120 - q**3 / 5040)`,
     },
   },
-  'position-plus-one': at('(positions + 1)'),
-  'position-minus-one': at('(positions - 1)'),
-  'restarts-at-zero': at('(positions - positions[:, :1])'),
-  'table-of-previous-call': at('(positions - positions.shape[1])'),
-  'positions-ignored': at('torch.arange(positions.shape[1]).expand_as(positions)'),
+  'position-plus-one': at('positions + 1'),
+  'position-minus-one': at('positions - 1'),
+  'restarts-at-zero': at('positions - positions[:, :1]'),
+  'table-of-previous-call': at('positions - tokens'),
+  'positions-ignored': at('torch.arange(tokens).expand_as(positions)'),
   'positions-of-batch-0': at('positions[:1].expand_as(positions)'),
   'all-at-first-position': at('positions[:, :1].expand_as(positions)'),
   'all-at-last-position': at('positions[:, -1:].expand_as(positions)'),
@@ -230,8 +363,8 @@ angles = positions[:, :, :, None] * inv_freq`,
     wrong: { write: `${STEPS.write}\ny = torch.where(positions[:, :, None, None] < 4096, y, x)` },
   },
   'only-first-sequence': { wrong: { write: `y = torch.zeros_like(x)\ny[:1] = ${STEPS.write.slice(4)}[:1]` } },
-  'height-and-width-swapped': axes('[0] * 16 + [1] * 24 + [2] * 24', '[0] * 16 + [2] * 24 + [1] * 24'),
-  'sections-for-interleaved': axes('[j % 3 if j < 60 else 0 for j in range(64)]', '[0] * 24 + [1] * 20 + [2] * 20'),
+  'height-and-width-swapped': { right: SECTIONS, wrong: { axis: axis('[0] * 16 + [2] * 24 + [1] * 24') } },
+  'sections-for-interleaved': { right: AXES, wrong: { axis: axis('[0] * 24 + [1] * 20 + [2] * 20') } },
   'norm-after-rotation': {
     right: { norm: NORM('x') },
     wrong: { norm: '', write: STEPS.write, after: NORM('y') },
@@ -243,12 +376,9 @@ angles = positions[:, :, :, None] * inv_freq`,
     },
   },
   'cos-and-sin-swapped': { wrong: { table: 'cos, sin = angles.sin(), angles.cos()' } },
-  'backward-runs-forward': {
-    right: { turn: 'y0, y1 = x0 * cos + x1 * sin, x1 * cos - x0 * sin' },
-    wrong: { turn: STEPS.turn },
-  },
-  'turned-the-other-way': { wrong: { turn: 'y0, y1 = x0 * cos + x1 * sin, x1 * cos - x0 * sin' } },
+  'turned-the-other-way': { wrong: { turn: BACKWARD } },
   'minus-forgotten': { wrong: { turn: 'y0, y1 = x0 * cos + x1 * sin, x0 * sin + x1 * cos' } },
+  'backward-runs-forward': { right: { turn: BACKWARD }, wrong: { turn: STEPS.turn } },
 };
 
 /** A bug in torch. */
