@@ -1,4 +1,7 @@
-"""Runs small torch kernels, as test/site/torch-lines.python.test.ts writes them to a file: f64 in base64 for each."""
+"""Runs small torch kernels, as test/site/torch-lines.python.test.ts writes them to a file.
+
+Prints for each its y, f64 in base64, and its largest finite angle.
+"""
 import base64
 import json
 import math
@@ -22,5 +25,7 @@ for run in given["runs"]:
     exec(run["program"], names)
     y = names["y"]
     assert y.shape == x.shape, f"{run['program']}\nhas the shape {y.shape}"
-    out.append(base64.b64encode(y.double().contiguous().numpy().tobytes()).decode())
+    angles = torch.as_tensor(names["angles"])
+    reach = angles[angles.isfinite()].abs().max().item()
+    out.append(dict(y=base64.b64encode(y.double().contiguous().numpy().tobytes()).decode(), reach=reach))
 json.dump(out, sys.stdout)

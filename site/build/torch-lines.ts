@@ -126,6 +126,14 @@ const LLAMA3 = {
   ramp: 'kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)',
   mix: 'inv_freq = inv_freq * kept + inv_freq / factor * (1 - kept)',
 };
+const llama3 = (kept: string): Bug => ({ right: LLAMA3, wrong: { edges: LLAMA3.edges, ramp: `kept = ${kept}` } });
+const SMOOTH = `smooth = inv_freq * kept + inv_freq / factor * (1 - kept)
+inv_freq = torch.where((kept > 0) & (kept < 1), smooth, torch.where(kept > 0, inv_freq, inv_freq / factor))`;
+const FREQ_FACTORS = { ...ADJACENT, frequencies: `inv_freq = ${PLAIN} / freq_factors` };
+const freqFactors = (wrong: string): Bug => ({
+  right: FREQ_FACTORS,
+  wrong: { setup: `freq_factors = ${wrong}`, frequencies: FREQ_FACTORS.frequencies },
+});
 const BACKWARD = 'y0, y1 = x0 * cos + x1 * sin, x1 * cos - x0 * sin';
 const NTK = 'base = base * (factor * context / original_context - factor + 1) ** (rotary_dim / (rotary_dim - 2))';
 const LONGROPE = {
@@ -134,6 +142,12 @@ const LONGROPE = {
   magnitude: 'magnitude = math.sqrt(1 + math.log(factor) / math.log(original_context))',
   table: TABLE,
 };
+const DYNAMIC_NTK = { setup: `context = max(context, original_context)\n${NTK}` };
+const ntk = (wrong: string): Bug => ({ right: DYNAMIC_NTK, wrong: { setup: wrong } });
+const cosSinOf = (angles: string): Bug => ({ wrong: { table: `cos, sin = ${angles}.cos(), ${angles}.sin()` } });
+const SERIES = `q = angles**2
+cos = 1 - q / 2 + q**2 / 24 - q**3 / 720
+sin = angles * (1 - q / 6 + q**2 / 120 - q**3 / 5040)`;
 const axis = (ofPairs: string): string => `axis = torch.tensor(${ofPairs})`;
 const AXES = {
   axis: axis('[j % 3 if j < 60 else 0 for j in range(64)]'),
@@ -248,7 +262,7 @@ const BUGS: Readonly<Record<string, Bug>> = {
   'yarn-never-truncated': deepseek({ edges: UNTRUNCATED }),
   'yarn-context-extended': deepseek({ edge: YARN.edge.replace('original_context', 'factor * original_context') }),
   'yarn-ext-factor-ignored': {
-    right: { ...YARN, ...ADJACENT, ...GGML, frequencies: `inv_freq = ${PLAIN} / freq_factors` },
+    right: { ...YARN, ...GGML, ...FREQ_FACTORS },
     wrong: { mix: GGML.mix.replace(' * ext_factor', '') },
   },
   'yarn-mix-by-factor': ggml({ mix: GGML.mix.replace('ext_factor', 'factor') }),
@@ -292,57 +306,132 @@ const BUGS: Readonly<Record<string, Bug>> = {
     right: { ...YARN, ...ADJACENT, turn: BACKWARD },
     wrong: { ...UNSCALED, turn: BACKWARD },
   },
-  'llama3-ignored': {
-    right: LLAMA3,
-    wrong: { frequencies: STEPS.frequencies, ...UNRAMPED },
+  'llama3-ignored': { right: LLAMA3, wrong: { frequencies: STEPS.frequencies, ...UNRAMPED } },
+  'llama3-limits-swapped': llama3('(turns > low_freq_factor).double()'),
+  'llama3-no-smooth-step': llama3('(turns > high_freq_factor).double()'),
+  'llama3-step-in-the-middle': llama3('(turns > (low_freq_factor + high_freq_factor) / 2).double()'),
+  'llama3-smooth-reversed': {
+    right: { ...LLAMA3, mix: SMOOTH },
+    wrong: { mix: SMOOTH.replace('* kept', '* (1 - kept)').replace('/ factor * (1 - kept)', '/ factor * kept') },
   },
-  'freq-factors-ignored': {
-    right: { ...ADJACENT, frequencies: `inv_freq = ${PLAIN} / freq_factors` },
-    wrong: { frequencies: STEPS.frequencies },
+  'llama3-wavelength-without-two-pi': { right: LLAMA3, wrong: { edges: 'turns = original_context * inv_freq' } },
+  'llama3-as-linear': { right: LLAMA3, wrong: { ...UNRAMPED, mix: 'inv_freq = inv_freq / factor' } },
+  'freq-factors-ignored': { right: FREQ_FACTORS, wrong: { frequencies: STEPS.frequencies } },
+  'freq-factors-multiplied': {
+    right: FREQ_FACTORS,
+    wrong: { frequencies: FREQ_FACTORS.frequencies.replace('/ freq_factors', '* freq_factors') },
   },
+  'freq-factors-one-pair-on': freqFactors('torch.cat([freq_factors[1:], freq_factors[-1:]])'),
+  'freq-factors-by-dim': freqFactors('freq_factors[torch.arange(0, rotary_dim, 2).clamp(max=rotary_dim // 2 - 1)]'),
   'longrope-long-for-short': { right: LONGROPE, wrong: { setup: 'factors = long_factor' } },
+  'longrope-short-for-long': { right: LONGROPE, wrong: { setup: LONGROPE.setup.replace('context', 'tokens') } },
+  'longrope-factors-ignored': { right: LONGROPE, wrong: { frequencies: STEPS.frequencies } },
   'longrope-factors-multiplied': {
     right: LONGROPE,
     wrong: { frequencies: LONGROPE.frequencies.replace('/ factors', '* factors') },
   },
-  'ntk-always': { right: { setup: NTK }, wrong: { setup: `context = factor * original_context\n${NTK}` } },
-  'ntk-base-of-each-position': {
-    right: { setup: NTK },
-    wrong: { setup: `context = (positions[:, :, None, None] + 1).clamp(min=original_context)\n${NTK}` },
+  'longrope-factors-one-pair-on': {
+    right: LONGROPE,
+    wrong: {
+      setup: `${LONGROPE.setup}\nfactors = torch.cat([factors[1:], factors[-1:]])`,
+      frequencies: LONGROPE.frequencies,
+    },
   },
+  'longrope-magnitude-missing': { right: LONGROPE, wrong: { table: STEPS.table } },
+  'ntk-ignored': { right: DYNAMIC_NTK, wrong: { setup: '', frequencies: STEPS.frequencies } },
+  'ntk-always': ntk(`context = factor * original_context\n${NTK}`),
+  'ntk-below-original': ntk(NTK),
+  'ntk-by-factor-alone': ntk('base = base * factor ** (rotary_dim / (rotary_dim - 2))'),
+  'ntk-exponent-one': ntk('base = base * (factor * context / original_context - factor + 1)'),
+  'ntk-base-of-each-position': ntk(`context = (positions[:, :, None, None] + 1).clamp(min=original_context)\n${NTK}`),
   'base-default': frequencies(PLAIN, PLAIN.replace('base', '10000')),
   'base-of-other-layers': frequencies(PLAIN, PLAIN.replace('base', '1_000_000')),
   'head-dim-from-hidden': frequencies(
     exponent('head_dim', 'head_dim'),
     exponent('(hidden_size // num_heads)', 'head_dim'),
   ),
-  'linear-ignored': frequencies(`${PLAIN} / factor`, PLAIN),
+  'exponent-of-odd-dimension': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(1, rotary_dim, 2)')),
+  'exponent-of-next-pair': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(2, rotary_dim + 2, 2)')),
+  'exponent-of-previous-pair': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(-2, rotary_dim - 2, 2)')),
   'exponent-without-two': frequencies(
     'base ** (-2 * torch.arange(rotary_dim // 2) / rotary_dim)',
     'base ** (-torch.arange(rotary_dim // 2) / rotary_dim)',
   ),
+  'exponent-without-minus': frequencies(PLAIN, PLAIN.replace('-torch', 'torch')),
+  'exponent-up-to-one': frequencies(PLAIN, 'base ** -torch.linspace(0, 1, rotary_dim // 2)'),
+  'frequencies-linear': frequencies(PLAIN, 'torch.linspace(1, base ** (2 / rotary_dim - 1), rotary_dim // 2)'),
+  'angle-taken-for-degrees': cosSinOf('torch.deg2rad(angles)'),
+  'angle-turned-into-degrees': cosSinOf('torch.rad2deg(angles)'),
+  'angle-times-pi': cosSinOf('(math.pi * angles)'),
+  'linear-ignored': frequencies(`${PLAIN} / factor`, PLAIN),
+  'linear-multiplied': frequencies(`${PLAIN} / factor`, `${PLAIN} * factor`),
+  'position-divided-in-integers': {
+    right: { angles: `positions = positions / factor\n${STEPS.angles}` },
+    wrong: { angles: `positions = positions // factor\n${STEPS.angles}` },
+  },
+  'linear-of-other-layers': frequencies(PLAIN, `${PLAIN} / 8`),
+  'position-in-bf16': at('positions.bfloat16()'),
+  'position-in-f16': at('positions.half()'),
+  'angle-in-bf16': { wrong: { angles: `${STEPS.angles}\nangles = angles.bfloat16().double()` } },
+  'angle-in-f16': { wrong: { angles: `${STEPS.angles}\nangles = angles.half().double()` } },
   'frequencies-in-bf16': frequencies(PLAIN, `(${PLAIN}).bfloat16().double()`),
   'frequencies-in-f16': frequencies(PLAIN, `(${PLAIN}).half().double()`),
-  'position-in-bf16': at('positions.bfloat16()'),
-  'angle-in-bf16': {
-    wrong: { angles: 'angles = (positions[:, :, None, None] * inv_freq).bfloat16().double()' },
-  },
   'table-in-bf16': deepseek({
     table: 'cos, sin = (magnitude * angles.cos()).bfloat16(), (magnitude * angles.sin()).bfloat16()',
   }),
+  'table-in-f16': deepseek({
+    table: 'cos, sin = (magnitude * angles.cos()).half(), (magnitude * angles.sin()).half()',
+  }),
+  'table-in-f16-twice': {
+    right: YARN,
+    wrong: {
+      magnitude: `magnitude = torch.tensor(${MAGNITUDE}).half()`,
+      table: 'cos, sin = magnitude * angles.cos().half(), magnitude * angles.sin().half()',
+    },
+  },
+  'angle-recurrence-in-f32': {
+    wrong: {
+      angles: `scale = torch.tensor(base ** (-2 / rotary_dim)).float()
+angles = [positions.float()]
+for j in range(1, rotary_dim // 2):
+    angles.append(angles[-1] * scale)
+angles = torch.stack(angles, -1)[:, :, None].double()`,
+    },
+  },
   'sin-cos-unreduced': {
     wrong: {
       angles: `angles = (positions[:, :, None, None] * inv_freq).float()
 turns = (angles.double() / (2 * math.pi)).round().float()
-angles = angles - turns * torch.tensor(2 * math.pi, dtype=torch.float32)`,
+angles = angles - turns * torch.tensor(2 * math.pi).float()`,
     },
   },
-  'sine-polynomial-unreduced': {
+  'sine-polynomial-unreduced': { wrong: { table: SERIES } },
+  'sine-polynomial-too-short': {
+    wrong: { table: `angles = angles - 2 * math.pi * (angles / (2 * math.pi)).round()\n${SERIES}` },
+  },
+  'sine-from-table': deepseek({
+    table: `sines = (torch.arange(1024) * (2 * math.pi / 1024)).sin()
+row = (angles / (2 * math.pi / 1024)).round().long()
+cos, sin = magnitude * sines[(row + 256) % 1024], magnitude * sines[row % 1024]`,
+  }),
+  'angle-accumulated-in-f16': {
     wrong: {
-      table: `q = angles**2
-cos = 1 - q / 2 + q**2 / 24 - q**3 / 720
-sin = angles * (1 - q / 6 + q**2 / 120 - q**3 / 5040)`,
+      angles: `step, rows = inv_freq.half(), [torch.zeros(rotary_dim // 2).half()]
+while not torch.equal(rows[-1] + step, rows[-1]):
+    rows.append(rows[-1] + step)
+angles = torch.stack(rows)[positions.clamp(max=len(rows) - 1)][:, :, None].double()`,
     },
+  },
+  'output-rounded-down': {
+    right: { ...YARN, after: 'y = y.bfloat16()' },
+    wrong: {
+      after: `y16 = y.bfloat16()
+y = torch.where(y16 > y, y16.nextafter(torch.full_like(y16, -math.inf)), y16)`,
+    },
+  },
+  'output-rounded-toward-zero': {
+    right: { ...YARN, after: 'y = y.bfloat16()' },
+    wrong: { after: 'y = (y.float().view(torch.int32) >> 16 << 16).view(torch.float32).bfloat16()' },
   },
   'position-plus-one': at('positions + 1'),
   'position-minus-one': at('positions - 1'),
