@@ -1,6 +1,8 @@
 /**
  * The lines that a bug has wrong, and the right ones, in torch. They are steps of one small kernel:
- * test/site/torch-lines.python.test.ts runs it with each line on the bug's own vector.
+ * test/site/torch-lines.python.test.ts runs it with each line on the bug's own vector. A few bugs give the same y on the
+ * vector that they share, such as yarn-ignored and yarn-frequencies-ignored, as its magnitude is 1: there the test cannot
+ * say which of the two its lines are.
  *
  * @module
  */
@@ -56,7 +58,7 @@ const converted = (wrong: string): Bug => ({
 
 const exponent = (over: string, to = 'rotary_dim'): string => `base ** (-torch.arange(0, ${to}, 2) / ${over})`;
 const PLAIN = exponent('rotary_dim');
-const frequencies = (right: string, wrong: string): Bug => ({
+const frequencies = (wrong: string, right = PLAIN): Bug => ({
   right: { frequencies: `inv_freq = ${right}` },
   wrong: { frequencies: `inv_freq = ${wrong}` },
 });
@@ -116,6 +118,14 @@ inv_freq = inv_freq / factor * (1 - mix) + inv_freq * mix`,
   magnitude: `magnitude = attn_factor * (${MAGNITUDE})`,
 };
 const ggml = (wrong: Lines): Bug => ({ right: { ...DEEPSEEK, ramp: GGML.ramp, mix: GGML.mix }, wrong });
+const PAIR_BY_PAIR = `for j in range(rotary_dim // 2):
+    a, b, c, s = x[..., 2 * j], x[..., 2 * j + 1], cos[..., j], sin[..., j]
+    y[..., j], y[..., j + rotary_dim // 2] = a * c - b * s, a * s + b * c`;
+const REPEATED = 'cos, sin = (f(angles).repeat(1, 1, 1, 2) for f in (torch.cos, torch.sin))';
+const REPEAT_INTERLEAVED = 'cos, sin = (f(angles).repeat_interleave(2, -1) for f in (torch.cos, torch.sin))';
+/** A row of cos and sin, with the first half of the next row after it. */
+const ROWS = `row = torch.cat([angles.cos(), angles.sin(), (angles + inv_freq).cos()], -1)
+cos, sin = row[..., :pairs], row[..., half : half + pairs]`;
 const ELEMENTWISE = {
   turn: 'turned = torch.cat([-x1, x0], -1)',
   write: 'y = torch.cat([x[..., :rotary_dim] * cos + turned * sin, x[..., rotary_dim:]], -1)',
@@ -148,14 +158,34 @@ const cosSinOf = (angles: string): Bug => ({ wrong: { table: `cos, sin = ${angle
 const SERIES = `q = angles**2
 cos = 1 - q / 2 + q**2 / 24 - q**3 / 720
 sin = angles * (1 - q / 6 + q**2 / 120 - q**3 / 5040)`;
+/** Writes the rows that a kernel rotates into a y that it starts with. */
+const rowsOf = (start: string, wrong: string): Bug => ({
+  right: { write: STEPS.write.replace('y =', 'rotated ='), after: `y = ${start}\ny[:] = rotated` },
+  wrong: { after: `y = ${start}\n${wrong}` },
+});
+const copied = (rows: string): Bug => rowsOf('x.clone()', `y[${rows}] = rotated[${rows}]`);
+const unwritten = (rows: string): Bug => rowsOf('torch.zeros_like(x)', `y[${rows}] = rotated[${rows}]`);
+const unless = (positions: string): Bug => ({
+  wrong: { write: STEPS.write, after: `y = torch.where(positions[:, :, None, None] ${positions}, x, y)` },
+});
 const axis = (ofPairs: string): string => `axis = torch.tensor(${ofPairs})`;
 const AXES = {
   axis: axis('[j % 3 if j < 60 else 0 for j in range(64)]'),
   angles: 'angles = positions[axis].permute(1, 2, 0)[:, :, None] * inv_freq',
 };
+const axes = (right: Lines, ofPairs: string): Bug => ({ right, wrong: { axis: axis(ofPairs) } });
+const GGML_AXES = { ...AXES, axis: axis('[j % 3 if j < 60 or j % 3 == 0 else 3 for j in range(64)]') };
 const SECTIONS = { ...AXES, axis: axis('[0] * 16 + [1] * 24 + [2] * 24') };
-const NORM = (of: string): string =>
-  `${of} = ${of} * torch.rsqrt(${of}.square().mean(-1, keepdim=True) + eps) * weight`;
+const VISION = {
+  frequencies: `inv_freq = (${exponent('(rotary_dim // 2)', 'rotary_dim // 2')}).repeat(2)`,
+  axis: axis('[0] * 20 + [1] * 20'),
+  angles: AXES.angles,
+};
+const vision = (wrong: string): Bug => ({ right: VISION, wrong: { frequencies: `inv_freq = ${wrong}` } });
+const NORM = 'x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight';
+const norm = (wrong: string, by: string): Bug => ({ right: { norm: NORM }, wrong: { norm: NORM.replace(wrong, by) } });
+/** Gemma stores its weight less 1. */
+const GEMMA = { setup: 'weight = weight - 1', norm: NORM.replace('weight', '(1 + weight)') };
 
 const BUGS: Readonly<Record<string, Bug>> = {
   'pairs-interleaved-for-half': { wrong: ADJACENT },
@@ -163,11 +193,11 @@ const BUGS: Readonly<Record<string, Bug>> = {
   'table-of-halves-for-interleaved': {
     right: {
       ...ADJACENT,
-      table: 'cos, sin = (f(angles).repeat_interleave(2, -1) for f in (torch.cos, torch.sin))',
+      table: REPEAT_INTERLEAVED,
       turn: 'turned = torch.stack([-x1, x0], -1).flatten(-2)',
       write: ELEMENTWISE.write,
     },
-    wrong: { table: 'cos, sin = (f(angles).repeat(1, 1, 1, 2) for f in (torch.cos, torch.sin))' },
+    wrong: { table: REPEATED },
   },
   'written-as-halves-for-interleaved': { right: ADJACENT, wrong: { write: STEPS.write } },
   'read-interleaved-for-half': { wrong: { read: ADJACENT.read, write: STEPS.write } },
@@ -344,38 +374,38 @@ const BUGS: Readonly<Record<string, Bug>> = {
   'ntk-by-factor-alone': ntk('base = base * factor ** (rotary_dim / (rotary_dim - 2))'),
   'ntk-exponent-one': ntk('base = base * (factor * context / original_context - factor + 1)'),
   'ntk-base-of-each-position': ntk(`context = (positions[:, :, None, None] + 1).clamp(min=original_context)\n${NTK}`),
-  'base-default': frequencies(PLAIN, PLAIN.replace('base', '10000')),
-  'base-of-other-layers': frequencies(PLAIN, PLAIN.replace('base', '1_000_000')),
+  'base-default': frequencies(PLAIN.replace('base', '10000')),
+  'base-of-other-layers': frequencies(PLAIN.replace('base', '1_000_000')),
   'head-dim-from-hidden': frequencies(
-    exponent('head_dim', 'head_dim'),
     exponent('(hidden_size // num_heads)', 'head_dim'),
+    exponent('head_dim', 'head_dim'),
   ),
-  'exponent-of-odd-dimension': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(1, rotary_dim, 2)')),
-  'exponent-of-next-pair': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(2, rotary_dim + 2, 2)')),
-  'exponent-of-previous-pair': frequencies(PLAIN, PLAIN.replace('(0, rotary_dim, 2)', '(-2, rotary_dim - 2, 2)')),
+  'exponent-of-odd-dimension': frequencies(PLAIN.replace('(0, rotary_dim, 2)', '(1, rotary_dim, 2)')),
+  'exponent-of-next-pair': frequencies(PLAIN.replace('(0, rotary_dim, 2)', '(2, rotary_dim + 2, 2)')),
+  'exponent-of-previous-pair': frequencies(PLAIN.replace('(0, rotary_dim, 2)', '(-2, rotary_dim - 2, 2)')),
   'exponent-without-two': frequencies(
-    'base ** (-2 * torch.arange(rotary_dim // 2) / rotary_dim)',
     'base ** (-torch.arange(rotary_dim // 2) / rotary_dim)',
+    'base ** (-2 * torch.arange(rotary_dim // 2) / rotary_dim)',
   ),
-  'exponent-without-minus': frequencies(PLAIN, PLAIN.replace('-torch', 'torch')),
-  'exponent-up-to-one': frequencies(PLAIN, 'base ** -torch.linspace(0, 1, rotary_dim // 2)'),
-  'frequencies-linear': frequencies(PLAIN, 'torch.linspace(1, base ** (2 / rotary_dim - 1), rotary_dim // 2)'),
+  'exponent-without-minus': frequencies(PLAIN.replace('-torch', 'torch')),
+  'exponent-up-to-one': frequencies('base ** -torch.linspace(0, 1, rotary_dim // 2)'),
+  'frequencies-linear': frequencies('torch.linspace(1, base ** (2 / rotary_dim - 1), rotary_dim // 2)'),
   'angle-taken-for-degrees': cosSinOf('torch.deg2rad(angles)'),
   'angle-turned-into-degrees': cosSinOf('torch.rad2deg(angles)'),
   'angle-times-pi': cosSinOf('(math.pi * angles)'),
-  'linear-ignored': frequencies(`${PLAIN} / factor`, PLAIN),
-  'linear-multiplied': frequencies(`${PLAIN} / factor`, `${PLAIN} * factor`),
+  'linear-ignored': frequencies(PLAIN, `${PLAIN} / factor`),
+  'linear-multiplied': frequencies(`${PLAIN} * factor`, `${PLAIN} / factor`),
   'position-divided-in-integers': {
     right: { angles: `positions = positions / factor\n${STEPS.angles}` },
     wrong: { angles: `positions = positions // factor\n${STEPS.angles}` },
   },
-  'linear-of-other-layers': frequencies(PLAIN, `${PLAIN} / 8`),
+  'linear-of-other-layers': frequencies(`${PLAIN} / 8`),
   'position-in-bf16': at('positions.bfloat16()'),
   'position-in-f16': at('positions.half()'),
   'angle-in-bf16': { wrong: { angles: `${STEPS.angles}\nangles = angles.bfloat16().double()` } },
   'angle-in-f16': { wrong: { angles: `${STEPS.angles}\nangles = angles.half().double()` } },
-  'frequencies-in-bf16': frequencies(PLAIN, `(${PLAIN}).bfloat16().double()`),
-  'frequencies-in-f16': frequencies(PLAIN, `(${PLAIN}).half().double()`),
+  'frequencies-in-bf16': frequencies(`(${PLAIN}).bfloat16().double()`),
+  'frequencies-in-f16': frequencies(`(${PLAIN}).half().double()`),
   'table-in-bf16': deepseek({
     table: 'cos, sin = (magnitude * angles.cos()).bfloat16(), (magnitude * angles.sin()).bfloat16()',
   }),
@@ -435,28 +465,88 @@ y = torch.where(y16 > y, y16.nextafter(torch.full_like(y16, -math.inf)), y16)`,
   },
   'position-plus-one': at('positions + 1'),
   'position-minus-one': at('positions - 1'),
+  'decode-at-zero': at('positions if tokens > 1 else torch.zeros_like(positions)'),
   'restarts-at-zero': at('positions - positions[:, :1]'),
-  'table-of-previous-call': at('positions - tokens'),
-  'positions-ignored': at('torch.arange(tokens).expand_as(positions)'),
-  'positions-of-batch-0': at('positions[:1].expand_as(positions)'),
   'all-at-first-position': at('positions[:, :1].expand_as(positions)'),
   'all-at-last-position': at('positions[:, -1:].expand_as(positions)'),
-  'tokens-sequence-first': at('positions.T.reshape(positions.shape)'),
+  'position-of-next-token': at('torch.cat([positions[:, 1:], positions[:, -1:]], 1)'),
+  'positions-rolled': at('positions.roll(-1, 1)'),
+  'position-of-previous-token': at('torch.nn.functional.pad(positions[:, :-1], (1, 0))'),
+  'table-of-previous-call': at('positions - tokens'),
+  'counts-on-from-first': at('positions[:, :1] + torch.arange(tokens)'),
+  'positions-ignored': at('torch.arange(tokens).expand_as(positions)'),
+  'left-padding-ignored': at('positions[positions[:, -1].argmax()].expand_as(positions)'),
+  'positions-of-batch-0': at('positions[:1].expand_as(positions)'),
+  'position-in-int16': at('positions.to(torch.int16)'),
+  'position-in-uint16': at('positions & 0xFFFF'),
+  'position-in-int8': at('positions.to(torch.int8)'),
+  'position-in-uint8': at('positions.to(torch.uint8)'),
+  'int64-positions-as-int32': at('positions.view(torch.int32).flatten()[: batch * tokens].view(batch, tokens)'),
+  'table-wraps': at('positions % 4096'),
+  'table-ends': at('positions.clamp(max=4095)'),
+  'beyond-table-not-rotated': unless('>= 4096'),
+  'position-plus-head': {
+    wrong: { angles: 'angles = (positions[:, :, None] + torch.arange(heads))[..., None] * inv_freq' },
+  },
+  'head-for-position': { wrong: { angles: 'angles = torch.arange(heads)[:, None] * inv_freq' } },
+  'batch-for-sequence': at('positions[0, :batch, None].expand_as(positions)'),
   'heads-and-tokens-exchanged': {
     wrong: {
       angles: `positions = positions.repeat(1, heads).reshape(batch, tokens, heads)
 angles = positions[:, :, :, None] * inv_freq`,
     },
   },
-  'beyond-table-not-rotated': {
-    wrong: { write: `${STEPS.write}\ny = torch.where(positions[:, :, None, None] < 4096, y, x)` },
+  'positions-sequence-first': at('positions.view(tokens, batch).T'),
+  'tokens-sequence-first': at('positions.T.reshape(batch, tokens)'),
+  'only-first-head': copied(':, :, :1'),
+  'half-of-the-heads': copied(':, :, : heads // 2'),
+  'last-head-missed': copied(':, :, :-1'),
+  'last-token-missed': copied(':, :-1'),
+  'only-first-sequence': unwritten(':1'),
+  'last-batch-missed': copied(':-1'),
+  'last-batch-not-written': unwritten(':-1'),
+  'last-token-not-written': unwritten(':, :-1'),
+  'last-head-not-written': unwritten(':, :, :-1'),
+  'heads-swapped': rowsOf('torch.empty_like(x)', 'y[:] = rotated[:, :, torch.arange(heads) ^ 1]'),
+  'tokens-swapped': rowsOf('torch.empty_like(x)', 'y[:] = rotated[:, torch.arange(tokens) ^ 1]'),
+  'batches-swapped': rowsOf('torch.empty_like(x)', 'y[:] = rotated[torch.arange(batch) ^ 1]'),
+  'second-members-not-written': { wrong: { write: STEPS.write.replace('y1', 'x1') } },
+  'second-member-from-first': {
+    wrong: { turn: 'y0, y1 = x0, x1\ny0.copy_(x0 * cos - x1 * sin)\ny1.copy_(x0 * sin + x1 * cos)' },
   },
-  'only-first-sequence': { wrong: { write: `y = torch.zeros_like(x)\ny[:1] = ${STEPS.write.slice(4)}[:1]` } },
-  'height-and-width-swapped': { right: SECTIONS, wrong: { axis: axis('[0] * 16 + [2] * 24 + [1] * 24') } },
-  'sections-for-interleaved': { right: AXES, wrong: { axis: axis('[0] * 24 + [1] * 20 + [2] * 20') } },
+  'first-member-from-second': {
+    wrong: { turn: 'y0, y1 = x0, x1\ny1.copy_(x0 * sin + x1 * cos)\ny0.copy_(x0 * cos - x1 * sin)' },
+  },
+  'pairs-overwritten-in-place': {
+    right: { ...DEEPSEEK, read: 'y = x.clone()', turn: '', write: PAIR_BY_PAIR },
+    wrong: { read: 'y = x', write: PAIR_BY_PAIR },
+  },
+  'height-and-width-swapped': axes(SECTIONS, '[0] * 16 + [2] * 24 + [1] * 24'),
+  'time-for-every-axis': axes(SECTIONS, '[0] * 64'),
+  'sections-for-interleaved': axes(AXES, '[0] * 24 + [1] * 20 + [2] * 20'),
+  'interleaved-for-sections': axes(SECTIONS, '[j % 3 for j in range(64)]'),
+  'interleaved-without-end': axes(GGML_AXES, '[j % 3 for j in range(64)]'),
+  'rest-to-time-for-extra': { right: GGML_AXES, wrong: { axis: AXES.axis } },
+  'sections-in-dims': axes(SECTIONS, '([0] * 8 + [1] * 12 + [2] * 12) * 2'),
+  'positions-token-first': {
+    right: SECTIONS,
+    wrong: { angles: 'angles = positions.reshape(batch, tokens, -1)[:, :, None, axis] * inv_freq' },
+  },
+  'vision-exponent-not-restarted': vision(exponent('(rotary_dim // 2)')),
+  'vision-exponent-of-text': vision(PLAIN),
+  'vision-exponent-over-head': vision(`(${exponent('rotary_dim', 'rotary_dim // 2')}).repeat(2)`),
   'norm-after-rotation': {
-    right: { norm: NORM('x') },
-    wrong: { norm: '', write: STEPS.write, after: NORM('y') },
+    right: { norm: NORM },
+    wrong: { norm: '', write: STEPS.write, after: NORM.replaceAll('x', 'y') },
+  },
+  'norm-missing': { right: { norm: NORM }, wrong: { norm: '', read: STEPS.read } },
+  'norm-without-weight': norm(' * weight', ''),
+  'norm-weight-less-one': { right: GEMMA, wrong: { norm: NORM } },
+  'norm-over-rotary-dim': norm('x.square()', 'x[..., :rotary_dim].square()'),
+  'norm-across-heads': norm('mean(-1,', 'mean((-2, -1),'),
+  'fused-table-by-element': {
+    right: { ...ELEMENTWISE, table: REPEATED },
+    wrong: { table: REPEAT_INTERLEAVED },
   },
   'rotated-twice': {
     wrong: {
@@ -464,10 +554,21 @@ angles = positions[:, :, :, None] * inv_freq`,
       after: `x0, x1 = y[..., :rotary_dim].chunk(2, -1)\n${STEPS.turn}\n${STEPS.write}`,
     },
   },
+  'shift-added-to-new-keys': at('positions + positions[:, :1]'),
+  'shift-turns-forward': at('positions.abs()'),
+  'shift-skipped': unless('< 0'),
+  'shift-without-sign': at('positions & 0xFFFFFFFF'),
   'cos-and-sin-swapped': { wrong: { table: 'cos, sin = angles.sin(), angles.cos()' } },
+  'sin-past-the-half': {
+    right: { setup: 'pairs = rotary_dim // 2\nhalf = pairs', table: ROWS },
+    wrong: { setup: 'pairs = rotary_dim // 2\nhalf = 2 ** math.ceil(math.log2(pairs))', table: ROWS },
+  },
   'turned-the-other-way': { wrong: { turn: BACKWARD } },
   'minus-forgotten': { wrong: { turn: 'y0, y1 = x0 * cos + x1 * sin, x0 * sin + x1 * cos' } },
+  'members-swapped': { wrong: { read: STEPS.read.replace('x0, x1', 'x1, x0') } },
+  'members-written-swapped': { wrong: { write: STEPS.write.replace('y0, y1', 'y1, y0') } },
   'backward-runs-forward': { right: { turn: BACKWARD }, wrong: { turn: STEPS.turn } },
+  'position-looked-up-by-head': { wrong: { angles: 'angles = positions[:, None, :heads, None] * inv_freq' } },
 };
 
 /** A bug in torch. */
