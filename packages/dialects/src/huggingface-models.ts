@@ -121,6 +121,8 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   ...each('gptj codegen', { pairing: 'interleaved', rotaryDim: 64 }),
   ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
   ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
+  // ChatGLM and GLM-4 with code of their own, as vLLM reads them (vllm-project/vllm@028aedf models/chatglm.py).
+  chatglm: { pairing: 'interleaved', partial: 0.5 },
   ernie4_5: { pairing: 'interleaved', theta: 5e5, headDim: 128 },
   helium: { pairing: 'interleaved', theta: 1e5, headDim: 128 },
   moonshine: { pairing: 'interleaved', partial: 0.9 },

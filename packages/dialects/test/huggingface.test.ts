@@ -269,6 +269,16 @@ describe('models', () => {
     assert.deepEqual([rope.rotaryDim, rope.pairing], [64, 'interleaved']);
   });
 
+  test('ChatGLM, as vLLM reads it: θ is 10000 times rope_ratio; original_rope', () => {
+    const sizes = { hidden_size: 4096, num_attention_heads: 32, kv_channels: 128, num_layers: 40, seq_length: 131072 };
+    const of = (more: object) => {
+      const { base, pairing, rotaryDim } = only(ropeFromConfig({ model_type: 'chatglm', ...sizes, ...more }));
+      return [base, pairing, rotaryDim];
+    };
+    assert.deepEqual(of({ rope_ratio: 500, original_rope: true }), [5e6, 'interleaved', 64]);
+    assert.deepEqual(of({ original_rope: false }), [1e4, 'half', 64]);
+  });
+
   test('Gemma 3: five sliding layers by 10000, every sixth by 10⁶ and stretched', () => {
     const config = {
       model_type: 'gemma3_text',

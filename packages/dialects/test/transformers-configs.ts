@@ -27,7 +27,7 @@ for (const name of 'gemma3 gemma3n gemma4 gemma4_unified paddleocr_vl qwen2_vl q
 ))
   TEXT[name] = `${name}_text`;
 /** transformers has no class of these, or one without frequencies to look at. */
-const WITHOUT_CLASS = ['minicpm', 'kimi_k2', 'bailing_moe_v2', 'gptj', 'codegen'];
+const WITHOUT_CLASS = ['minicpm', 'kimi_k2', 'bailing_moe_v2', 'gptj', 'codegen', 'chatglm'];
 const FAMILIES = Object.keys(MODELS).filter((name) => !WITHOUT_CLASS.includes(name));
 const KINDS = ['default', 'linear', 'dynamic', 'yarn', 'longrope', 'llama3', 'proportional'];
 
