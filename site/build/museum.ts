@@ -327,7 +327,7 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
   const { id, does, cause, threads, needs } = mutant;
   const wrong = code.wrong(id);
   const right = code.right(steps);
-  const torch = TORCH_LINES.get(id);
+  const torch = TORCH_LINES.get(id)!;
   const shows =
     first === undefined
       ? `On this model it stays within what a kernel with angles in f32 may be off.`
@@ -348,10 +348,8 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
     trace.length === 0
       ? ''
       : `<div class="scroll" tabindex="0"><table><caption>One pair at position ${tracedAt}, step by step where the two differ</caption><thead><tr><th scope="col">step</th><th scope="col">right</th><th scope="col">with the bug</th></tr></thead><tbody>${values.join('')}</tbody></table></div>`,
-    torch === undefined && wrong === undefined ? '' : '<h2>The wrong line</h2>',
-    torch === undefined
-      ? ''
-      : `<p>In torch. A test runs a kernel with both on this model: the right one gives the reference’s numbers, the other one this bug’s.</p><div class="bug-lines stacked">${block('Right', torch.right)}${block('With the bug', torch.wrong)}</div>`,
+    '<h2>The wrong line</h2>',
+    `<p>In torch. A test runs a kernel with both on this model: the right one gives the reference’s numbers, the other one this bug’s.</p><div class="bug-lines stacked">${block('Right', torch.right)}${block('With the bug', torch.wrong)}</div>`,
     wrong === undefined
       ? ''
       : `<p>As the catalogue has it, in TypeScript: <code>${wrong.file}</code>.</p><div class="bug-lines">${right && block('Right', right)}${block('With the bug', wrong.code)}</div>`,
