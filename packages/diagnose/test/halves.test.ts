@@ -184,6 +184,23 @@ describe('tables of frequencies from the model’s own parameters', () => {
       /frequency of pair j is 1\/freq_factors\[j\], /,
     );
   });
+  test('LongRoPE’s factors of the other kind, with another magnitude', () => {
+    const factors = (by: number): number[] => Array.from({ length: 32 }, (_, j) => 1 + by * j);
+    const scaling = {
+      kind: 'longrope',
+      shortFactor: factors(0.1),
+      longFactor: factors(1),
+      originalContext: 4096,
+    } as const;
+    const [short, long] = [4096, 4097].map(
+      (context): RopeSpec => ({ ...SPECS.plain, scaling: { ...scaling, context } }),
+    );
+    const { invFreq } = frequenciesOf(long!);
+    assert.match(
+      turned(short!, (j) => invFreq[j]!, 1.25),
+      /frequency of pair j is LongRoPE’s with its long factors; /,
+    );
+  });
   test('YaRN’s mix above one, and its ramp without limits', () => {
     const plain = frequenciesOf({ ...SPECS.yarn, scaling: { kind: 'none' } }).invFreq;
     const [low, high] = yarnRampEdges(SPECS.yarn.scaling, 1e6, 64);

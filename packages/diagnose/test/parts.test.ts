@@ -148,6 +148,29 @@ describe('rows that are computed each in another way', () => {
       /It rotates by 3 times the position \+ 5; expected is the position as given\./,
     );
   });
+  test('positions shifted in each batch, and added over batches', () => {
+    const shift = [3, 40];
+    assert.match(
+      reportOn(SPEC, near, (at) => ({ turn: (j) => (near(0, at) + shift[at.batch]!) * invFreq[j]! })),
+      /It rotates by the position \+ 3 in batch 0, \+ 40 in batch 1; expected is the position as given\./,
+    );
+    const all = (seq: number): number => near(0, { batch: 0, seq, head: 0 }) + near(0, { batch: 1, seq, head: 0 });
+    assert.match(
+      reportOn(SPEC, near, (at) => ({ turn: (j) => all(at.seq) * invFreq[j]! })),
+      /It rotates by the sum of the positions of the same token in all batches; /,
+    );
+  });
+  test('positions in int16, beside rows that were never written', () => {
+    const far = (_axis: number, { batch, seq }: At): number => 32762 + 40 * batch + seq;
+    const wrapped = (p: number): number => new Int16Array([p])[0]!;
+    const says = reportOn(SPEC, far, (at) =>
+      at.batch === 1 && at.seq > 8
+        ? { values: (i) => Math.sin(7 * i + at.seq * 100 + at.head) }
+        : { turn: (j) => wrapped(far(0, at)) * invFreq[j]! },
+    );
+    assert.match(says, /this row of x rotated by its position wrapped to int16/);
+    assert.match(says, /Tokens 9-11 of batch 1: values whose origin is not known/);
+  });
   test('dimensions by the positions of another axis', () => {
     const given = (axis: number, { batch, seq }: At): number => 20 * batch + [0, seq, seq * seq][axis]! + axis;
     const says = reportOn(AXES, given, (at) => ({

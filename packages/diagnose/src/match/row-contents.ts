@@ -2,7 +2,7 @@
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
-import { findPositions, signed, WRAPPED, wholeIn } from '../measure/position-fit.js';
+import { findPositions, IN_TYPE, signed, wholeIn } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
 import { wrap } from '../measure/slope.js';
@@ -459,12 +459,10 @@ class RowContents {
       }
     }
     const [first] = shifts as [number];
+    if (shifts.every((shift) => shift === 0)) return [];
     // A type says more than a shift.
-    if (
-      shifts.every((shift) => shift === 0) ||
-      (numAxes === 1 && WRAPPED.some((of) => of(given[0]!) - given[0]! === first))
-    )
-      return [];
+    const type = Object.entries(IN_TYPE).find(([, of]) => numAxes === 1 && of(given[0]!) - given[0]! === first);
+    if (type) return [this.#rotatedBy(`its position wrapped to ${type[0]}`, (positions) => positions.map(type[1]))];
     const isOne = shifts.every((shift) => shift === first);
     const words = isOne
       ? `its position${signed(first)}${numAxes > 1 ? ' on every axis' : ''}`

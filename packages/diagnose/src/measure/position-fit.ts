@@ -1,5 +1,6 @@
 /** The position by which each token was really rotated, and the rule from given to real positions. @module */
 import { roundTo } from 'ropewalk';
+import { groupBy } from 'ropewalk/internal';
 import type { Heads } from '../read/observation.js';
 import { type AngleAt, solveSlope } from './slope.js';
 import type { Turns, TurnUnit } from './turns.js';
@@ -145,6 +146,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
         .filter((n) => found.some(({ given }) => given % n !== 0))
         .map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
       ...lines(found).map(([a, b]) => rule(`${a} times the position${signed(b)}`, (p) => a * p + b)),
+      ...batchShifts(found),
       ...wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)),
       ...wholeIn(sharpest(found)?.intervals ?? [])
         .map((c) => c - sharpest(found)!.unit.seq)
@@ -157,13 +159,12 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
 const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
 
 /** A position in an integer type that may be too small for it. */
-const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
+export const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
   int16: (p) => (p << 16) >> 16,
   uint16: (p) => p & 0xffff,
   int8: (p) => (p << 24) >> 24,
   uint8: (p) => p & 0xff,
 };
-export const WRAPPED = Object.values(IN_TYPE);
 
 const ROUNDED: readonly PositionRule[] = [
   rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
@@ -204,6 +205,9 @@ function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number
     rule('the position of the token before', (_, u) => of(u.batch, u.seq - 1)),
     rule('the positions of the sequence in reverse order', (_, u) => of(u.batch, seq - 1 - u.seq)),
     rule('the position of the same token in batch 0', (_, u) => of(0, u.seq)),
+    rule('the sum of the positions of the same token in all batches', (_, u) =>
+      batch < 2 ? undefined : largest.reduce((sum, _largest, b) => sum + of(b, u.seq)!, 0),
+    ),
     rule('the position of the same token in the next batch', (_, u) => of((u.batch + 1) % batch, u.seq)),
     rule('[batch, seq] positions read as [seq, batch]', (_, u) => at(u.seq * batch + u.batch)),
     // The array is read as low word, high word, low word, …
@@ -225,6 +229,24 @@ function shifts(found: readonly FoundPosition[]): number[] {
       .filter((d) => d !== 0 && found.every(({ given }) => given < 0 || given + d >= -1))
       .sort((a, b) => Math.abs(a) - Math.abs(b))
   );
+}
+
+/** More batches in a row are no words that anybody reads. */
+const MOST_BATCHES = 8;
+
+/** A shift for each batch, where the tokens of each, three or more, allow one alone. */
+function batchShifts(found: readonly FoundPosition[]): PositionRule[] {
+  const batches = groupBy(found, ({ unit }) => unit.batch);
+  if (batches.size < 2 || batches.size > MOST_BATCHES) return [];
+  const shiftOf = new Map<number, number>();
+  for (const [batch, of] of batches) {
+    const sharp = sharpest(of);
+    const whole = wholeIn(sharp?.intervals ?? []);
+    if (!sharp || whole.length !== 1 || new Set(of.map(({ unit }) => unit.seq)).size < 3) return [];
+    shiftOf.set(batch, whole[0]! - sharp.given);
+  }
+  const words = Array.from(shiftOf, ([batch, d]) => `${d === 0 ? 'as given' : signed(d).trim()} in batch ${batch}`);
+  return [rule(`the position ${words.join(', ')}`, (p, u) => p + (shiftOf.get(u.batch) ?? Number.NaN))];
 }
 
 /** The last rows of a table that is too short: every larger position uses the last row. */

@@ -50,7 +50,7 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
     },
   },
   'written-as-halves-for-interleaved': {
-    does: 'Reads pairs (2j, 2j+1) correctly, but writes the two members as halves instead of side by side.',
+    does: 'Reads pairs (2j, 2j+1) correctly, but writes the two members as halves instead of side by side. Scores are right if q and k are both written so.',
     threads: ['openvinotoolkit/openvino#36165', 'vllm-project/vllm-metal#44'],
     needs: ['interleaved'],
     change: (steps) => withGeometry(steps, undefined, halves(steps)),
@@ -66,7 +66,7 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
     change: (steps) => withGeometry(steps, undefined, ADJACENT),
   },
   'pairs-left-in-place': {
-    does: 'Writes pairs (2j, 2j+1) where it read them, instead of as halves.',
+    does: 'Writes pairs (2j, 2j+1) where it read them, instead of as halves. Scores are right if q and k are both written so.',
     threads: ['huggingface/transformers#39687'],
     needs: ['interleavedToHalf'],
     change: (steps) => withGeometry(steps, ADJACENT, ADJACENT),

@@ -282,6 +282,14 @@ function tableWords(spec: Expected['spec'], found: Compared, sign: number): stri
       ['freq_factors[j] itself, which should divide base^(−2j/dim)', (j) => freqFactors[j]!],
       ['1/freq_factors[j], without base^(−2j/dim)', (j) => 1 / freqFactors[j]!],
     );
+  if (scaling?.kind === 'longrope')
+    for (const [words, context] of [
+      ['short', scaling.originalContext],
+      ['long', scaling.originalContext + 1],
+    ] as const) {
+      const other = frequenciesOf({ ...spec, scaling: { ...scaling, context } }).invFreq;
+      tables.push([`LongRoPE’s with its ${words} factors`, (j) => other[j]!]);
+    }
   if (scaling?.kind === 'yarn') {
     const { factor, extFactor = 1 } = scaling;
     const plain = frequenciesOf({ ...spec, scaling: { kind: 'none' } }).invFreq;

@@ -10,6 +10,8 @@ import {
   type Call,
   exact,
   normedInput,
+  PHI3_LONG,
+  PHI3_SHORT,
   type Rotation,
   type RowAt,
   rotationOf,
@@ -343,6 +345,9 @@ function formulaOf(words: string, { asked }: Scene): ((j: number) => number) | u
     return inner && ((j) => -inner(j));
   }
   const { frequency } = asked;
+  // Phi-3 is the one model of the strangers with LongRoPE.
+  const factors = { short: PHI3_SHORT, long: PHI3_LONG }[/^LongRoPE’s with its (\w+) factors$/.exec(words)?.[1] ?? ''];
+  if (factors) return (j) => 10000 ** (-j / factors.length) / factors[j]!;
   if (words === '1 / the expected frequency') return (j) => 1 / frequency[j]!;
   if (words === 'j + 1') return (j) => j + 1;
   const over = /^\(j \+ 1\)\/(\d+)$/.exec(words);
@@ -598,12 +603,28 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
           return n % 2 === 0 ? p : Math.floor(p / 2 ** 32);
         },
     ],
+    [
+      /^the sum of the positions of the same token in all batches$/,
+      () =>
+        (_p, { seq }) =>
+          Array.from({ length: call.batch }, (_, b) => flat(b * call.seq + seq)).reduce((sum, p) => sum + p, 0),
+    ],
     [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
     [/^([\d.]+) times the position(?: ([+−] \d+))?$/, (n, by) => (p) => n * p + by],
     [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
     [/^the position modulo (\d+)$/, (n) => (p) => ((p % n) + n) % n],
     [/^(-?\d+) for every token$/, (n) => () => n],
   ];
+  const shifts = /^the position ((?:as given|[+−] \d+) in batch \d+(?:, |$))+$/.test(words)
+    ? Array.from(words.matchAll(/(as given|[+−] \d+) in batch (\d+)/g), ([, by, batch]) => [
+        Number(batch),
+        Number(by!.replace('as given', '0').replace('−', '-').replace(' ', '')),
+      ])
+    : undefined;
+  if (shifts) {
+    const by = new Map(shifts as [number, number][]);
+    return (p, { batch }) => p + (by.get(batch) ?? Number.NaN);
+  }
   for (const [of, make] of rules) {
     const parts = of.exec(words);
     const numbers = [1, 2].map((n) => Number((parts?.[n] ?? '0').replace('−', '-').replace(/ /g, ''))) as [
@@ -1569,6 +1590,9 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
         .reduce((sum, [, sign, far]) => sum + Number(far) * (sign === '+' ? 1 : -1), 0);
     return (at) => turned(scene, inputRow(scene, at), at, (p, axis) => p + step(axis));
   }
+  const types = { int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array };
+  for (const [name, type] of Object.entries(types))
+    moved[`its position wrapped to ${name}`] = () => (p) => new type([p])[0]!;
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
