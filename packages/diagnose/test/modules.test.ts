@@ -42,6 +42,36 @@ const PROMPT = Array.from({ length: 24 }, (_, s) => s);
 const LONG = [0, 1, 2, 40, 255, 257, 511, 1000, 1003, 2049, 3001, 4093];
 const ALL = ['position', 'frequencies', 'angle', 'table', 'products'] as const;
 
+/** Diagnoses a kernel that stores what its norm gives in 16 bits: not at all, behind its weight, or before and behind it. */
+function ofNorm(dtype: FloatDtype, stores: 0 | 1 | 2, off = 0) {
+  const [heads, { headDim }] = [4, SPEC];
+  const random = randomFrom(`norm ${dtype} ${stores}`);
+  const positions = Array.from({ length: 40 }, (_, s) => 60 + s);
+  const shape = [1, positions.length, heads, headDim];
+  const x = Float64Array.from({ length: positions.length * heads * headDim }, () =>
+    roundTo(dtype, random.uniform(-3, 3)),
+  );
+  const weight = Float64Array.from({ length: headDim }, () => roundTo(dtype, random.uniform(0.6, 1.6)));
+  const y = new Float64Array(x.length);
+  const { invFreq } = frequenciesOf(SPEC);
+  const stored = (value: number, isSo: boolean): number => (isSo ? roundTo(dtype, value) : value);
+  for (let n = 0; n < y.length; n += headDim) {
+    const row = x.subarray(n, n + headDim);
+    const rms = Math.sqrt(row.reduce((sum, v) => sum + v * v, 0) / headDim + 1e-6);
+    const normed = row.map((v, i) => stored(stored(v / rms, stores === 2) * weight[i]!, stores > 0));
+    for (let j = 0; j < headDim / 2; j++) {
+      const angle = (positions[Math.floor(n / headDim / heads)]! + off) * invFreq[j]!;
+      const [x0, x1] = [normed[j]!, normed[j + headDim / 2]!];
+      y[n + j] = roundTo(dtype, x0 * Math.cos(angle) - x1 * Math.sin(angle));
+      y[n + j + headDim / 2] = roundTo(dtype, x1 * Math.cos(angle) + x0 * Math.sin(angle));
+    }
+  }
+  const norm = { weight: f64Tensor(weight, [headDim], 'f64'), eps: 1e-6 };
+  const observation = { x: f64Tensor(x, shape, dtype), y: f64Tensor(y, shape, dtype), positions, norm };
+  const { verdict, named, recipes } = diagnose(observation, { spec: SPEC });
+  return [verdict, ...recipes, ...named.map(({ id }) => id)].join(' ');
+}
+
 describe('modules in 16 bits', () => {
   for (const dtype of ['bf16', 'f16'] as const) {
     test(`all in ${dtype}, positions to 4093`, () => {
@@ -73,4 +103,15 @@ describe('modules in 16 bits', () => {
       'known bug position-in-bf16+frequencies-in-bf16+angle-in-bf16+table-in-bf16',
     );
   });
+});
+
+describe('a norm whose result is stored in 16 bits', () => {
+  for (const dtype of ['bf16', 'f16'] as const) {
+    test(dtype, () => {
+      assert.equal(ofNorm(dtype, 0), 'as expected');
+      assert.equal(ofNorm(dtype, 1), 'less precise norm');
+      assert.equal(ofNorm(dtype, 2), 'less precise norm-twice');
+      for (const stores of [0, 1, 2] as const) assert.equal(ofNorm(dtype, stores, 1), 'known bug position-plus-one');
+    });
+  }
 });

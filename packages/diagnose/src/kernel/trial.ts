@@ -2,7 +2,7 @@
  * The hypotheses about a kernel, as steps to run, and whether one gives y: the expected rotation, the arithmetic of peers,
  * known bugs. @module
  */
-import type { RopeCall, RopeScaling } from 'ropewalk';
+import { type RopeCall, type RopeScaling, roundTo } from 'ropewalk';
 import type { YarnScaling } from 'ropewalk/internal';
 import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
@@ -37,7 +37,7 @@ export function hypothesesOf({ right, recipes }: Calls, mutants: readonly Mutant
     const change = mutant.change(first.steps);
     if (change) list.push(wrong(first, [mutant], [change]));
   }
-  return [...list, ...modulesOf(first, mutants), ...matrixUnitsOf(first)];
+  return [...list, ...modulesOf(first, mutants), ...matrixUnitsOf(first), ...normsOf(first)];
 }
 
 /** The steps that a module rounds which computes in 16 bits throughout. */
@@ -70,6 +70,13 @@ function composed({ steps: right, control }: Hypothesis, mutants: readonly Mutan
   return { id, kind: 'known-bug', mutants, steps: control.mutant(steps, names), control };
 }
 
+/** The arithmetic of right kernels that has a recipe of its own here, in words. */
+export const ARITHMETIC: Readonly<Record<string, string>> = {
+  tf32: 'cos and sin in tf32, as a matrix unit takes them',
+  norm: 'the norm’s result rounded to 16 bits before the rotation',
+  'norm-twice': 'the norm rounded to 16 bits before its weight, and after it',
+};
+
 /** Bits of the significand after the leading one that a matrix unit takes of an f32. */
 const TF32_BITS = 10;
 
@@ -82,6 +89,22 @@ function matrixUnitsOf({ steps, control }: Hypothesis): Hypothesis[] {
   };
   const narrow = changed(steps, narrowTable(steps, rounded));
   return [{ id: 'recipe:tf32', kind: 'recipe', mutants: [], steps: control.mutant(narrow, ['cosSin']), control }];
+}
+
+/** The right kernel of 16-bit data that stores the norm's result in that dtype, as modules do that are not fused. */
+function normsOf({ steps, control }: Hypothesis): Hypothesis[] {
+  const { norm, out } = steps.part;
+  const { dtype } = out;
+  if (!norm || (dtype !== 'f16' && dtype !== 'bf16')) return [];
+  const rounded = (values: Float64Array): Float64Array => values.map((value) => roundTo(dtype, value));
+  return ['norm', 'norm-twice'].map((name): Hypothesis => {
+    const normalize: RopeSteps['normalize'] = (head, weight, eps) => {
+      const plain = steps.normalize(head, new Float64Array(weight.length).fill(1), eps);
+      return rounded((name === 'norm' ? plain : rounded(plain)).map((value, i) => value * weight[i]!));
+    };
+    const narrow = control.mutant(changed(steps, { normalize }), ['normalize']);
+    return { id: `recipe:${name}`, kind: 'recipe', mutants: [], steps: narrow, control };
+  });
 }
 
 /** The steps of the right kernel with the changes of bugs. */

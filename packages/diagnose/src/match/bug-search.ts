@@ -3,7 +3,17 @@ import type { FloatDtype } from 'ropewalk';
 import type { Mutant } from '../kernel/mutant.js';
 import { farthest, TIERS, type Tier } from '../kernel/noise.js';
 import { type Compared, RightRows } from '../kernel/right-rows.js';
-import { glanceAt, type Hypothesis, hypothesesOf, pairsOf, runRows, seenRows, Trial, wrong } from '../kernel/trial.js';
+import {
+  ARITHMETIC,
+  glanceAt,
+  type Hypothesis,
+  hypothesesOf,
+  pairsOf,
+  runRows,
+  seenRows,
+  Trial,
+  wrong,
+} from '../kernel/trial.js';
 import { quantisedWords } from '../measure/quantised.js';
 import { explainResiduals, isBiased, lostPrecision } from '../measure/residuals.js';
 import { sampleRows } from '../measure/sample.js';
@@ -181,7 +191,7 @@ function settle(fitting: readonly Hypothesis[], tier: Tier, rightFits: () => boo
     return { verdict, tier, notRuledOut: bugs, together } as const;
   }
   // The arithmetic of a peer is named only if no other gives y.
-  const alone = recipes.filter((one) => one === 'tf32' || (recipes.length === 1 && bugs.length === 0));
+  const alone = recipes.filter((one) => one in ARITHMETIC || (recipes.length === 1 && bugs.length === 0));
   const common = { tier, recipes: alone };
   // A kernel whose only bug is its precision is right as far as its dtype allows.
   const precise = bugs.filter(({ mutants }) => mutants.every(({ cause }) => cause === 'I'));

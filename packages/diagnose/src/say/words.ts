@@ -7,6 +7,7 @@ import { type FoundBase, type FrequencyLaw, isSharp } from '../fit/frequency-law
 import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import { yarnContexts } from '../fit/rebuild.js';
 import { CAUSES } from '../kernel/mutant.js';
+import { ARITHMETIC } from '../kernel/trial.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
 import { movedRows, type RowEntry } from '../match/wrong-rows.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
@@ -204,8 +205,8 @@ export function precision({
   named,
   dtype,
 }: Pick<Diagnosis, 'tier' | 'recipes' | 'named'> & { readonly dtype: FloatDtype }): string {
-  const tf32 = recipes.includes('tf32') ? ['cos and sin in tf32, as a matrix unit takes them'] : [];
-  if (named.length + tf32.length > 0) return [...tf32, ...named.map(({ id }) => id)].join(' | ');
+  const own = recipes.flatMap((one) => ARITHMETIC[one] ?? []);
+  if (named.length + own.length > 0) return [...own, ...named.map(({ id }) => id)].join(' | ');
   if (recipes.length > 0) return `angles in f32, as ${recipes[0]!.replace('-f32', '')} computes them`;
   return arithmeticWords(tier, dtype);
 }
