@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_894,
   cli: 9_210,
   devices: 2_070,
-  diagnose: 12_260,
+  diagnose: 12_262,
   dialects: 9_370,
   formats: 3_225,
   model: 14_125,

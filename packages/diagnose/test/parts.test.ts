@@ -160,17 +160,6 @@ describe('rows that are computed each in another way', () => {
       /It rotates by the sum of the positions of the same token in all batches; /,
     );
   });
-  test('positions in int16, beside rows that were never written', () => {
-    const far = (_axis: number, { batch, seq }: At): number => 32762 + 40 * batch + seq;
-    const wrapped = (p: number): number => new Int16Array([p])[0]!;
-    const says = reportOn(SPEC, far, (at) =>
-      at.batch === 1 && at.seq > 8
-        ? { values: (i) => Math.sin(7 * i + at.seq * 100 + at.head) }
-        : { turn: (j) => wrapped(far(0, at)) * invFreq[j]! },
-    );
-    assert.match(says, /this row of x rotated by its position wrapped to int16/);
-    assert.match(says, /Tokens 9-11 of batch 1: values whose origin is not known/);
-  });
   test('dimensions by the positions of another axis', () => {
     const given = (axis: number, { batch, seq }: At): number => 20 * batch + [0, seq, seq * seq][axis]! + axis;
     const says = reportOn(AXES, given, (at) => ({

@@ -459,10 +459,12 @@ class RowContents {
       }
     }
     const [first] = shifts as [number];
-    if (shifts.every((shift) => shift === 0)) return [];
     // A type says more than a shift.
-    const type = Object.entries(IN_TYPE).find(([, of]) => numAxes === 1 && of(given[0]!) - given[0]! === first);
-    if (type) return [this.#rotatedBy(`its position wrapped to ${type[0]}`, (positions) => positions.map(type[1]))];
+    if (
+      shifts.every((shift) => shift === 0) ||
+      (numAxes === 1 && Object.values(IN_TYPE).some((of) => of(given[0]!) - given[0]! === first))
+    )
+      return [];
     const isOne = shifts.every((shift) => shift === first);
     const words = isOne
       ? `its position${signed(first)}${numAxes > 1 ? ' on every axis' : ''}`

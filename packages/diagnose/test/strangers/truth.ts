@@ -1590,9 +1590,6 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
         .reduce((sum, [, sign, far]) => sum + Number(far) * (sign === '+' ? 1 : -1), 0);
     return (at) => turned(scene, inputRow(scene, at), at, (p, axis) => p + step(axis));
   }
-  const types = { int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array };
-  for (const [name, type] of Object.entries(types))
-    moved[`its position wrapped to ${name}`] = () => (p) => new type([p])[0]!;
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
