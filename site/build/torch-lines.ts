@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { type Bug as BugOf, type Lines as LinesOf, linesOf } from './bug-lines.js';
 
 /** The steps of the kernel in their order, as a model of plain RoPE has them. */
 const STEPS = {
@@ -28,16 +29,8 @@ const STEPS = {
   after: '',
 };
 type Step = keyof typeof STEPS;
-type Lines = { readonly [S in Step]?: string };
-
-/**
- * The lines of a bug. Steps that `right` leaves out are those of {@link STEPS}. A page shows the steps of `wrong`, some of
- * which are right and only say where the others stand.
- */
-interface Bug {
-  readonly right?: Lines;
-  readonly wrong: Lines;
-}
+type Lines = LinesOf<Step>;
+type Bug = BugOf<Step>;
 
 /** The steps of pairs (2j, 2j + 1) that differ from those of halves. */
 const ADJACENT = {
@@ -571,25 +564,5 @@ angles = positions[:, :, :, None] * inv_freq`,
   'position-looked-up-by-head': { wrong: { angles: 'angles = positions[:, None, :heads, None] * inv_freq' } },
 };
 
-/** A bug in torch. */
-export interface TorchLines {
-  /** The steps that differ, one after the other. */
-  readonly right: string;
-  readonly wrong: string;
-  /** The whole kernel, from `x` and `positions` to `y`. */
-  readonly programs: { readonly right: string; readonly wrong: string };
-}
-
-const joined = (lines: Lines, names: readonly Step[]): string => names.flatMap((name) => lines[name] || []).join('\n');
-
-/** The bugs that have lines in torch, by their ids. */
-export const TORCH_LINES: ReadonlyMap<string, TorchLines> = new Map(
-  Object.entries(BUGS).map(([id, bug]) => {
-    const all = Object.keys(STEPS) as Step[];
-    const names = all.filter((name) => bug.wrong[name] !== undefined);
-    const right = { ...STEPS, ...bug.right };
-    const wrong = { ...right, ...bug.wrong };
-    const programs = { right: joined(right, all), wrong: joined(wrong, all) };
-    return [id, { right: joined(right, names), wrong: joined(wrong, names), programs }];
-  }),
-);
+/** The bugs in torch, by their ids. */
+export const TORCH_LINES = linesOf(STEPS, BUGS);
