@@ -16,6 +16,8 @@ import { goldenRopeSuite, mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
 import type { Plugin } from 'vite';
 import { FIRST_BUG, MODEL_FILES, MODEL_ROPE, PROMPT, written } from '../src/shared/broken-model.js';
+import type { BugLines } from './bug-lines.js';
+import { C_LINES } from './c-lines.js';
 import { escaped, type Page } from './page-list.js';
 import { type Dial, HEIGHT, pictureOf, WIDTH } from './picture.js';
 import { TORCH_LINES } from './torch-lines.js';
@@ -327,7 +329,6 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
   const { id, does, cause, threads, needs } = mutant;
   const wrong = code.wrong(id);
   const right = code.right(steps);
-  const torch = TORCH_LINES.get(id)!;
   const shows =
     first === undefined
       ? `On this model it stays within what a kernel with angles in f32 may be off.`
@@ -335,6 +336,8 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
   const values = trace.map(([name, a, b]) => `<tr><th scope="row">${name}</th><td>${a}</td><td>${b}</td></tr>`);
   const block = (title: string, text: string): string =>
     `<div><h3>${title}</h3><pre tabindex="0"><code>${escaped(text)}</code></pre></div>`;
+  const both = (words: string, lines: BugLines): string =>
+    `<p>${words}</p><div class="bug-lines stacked">${block('Right', lines.right)}${block('With the bug', lines.wrong)}</div>`;
   const parts = [
     `<p class="muted"><a href="../">Museum</a> · ${cause}: ${escaped(CAUSES[cause])}</p>`,
     `<h1 class="mono">${id}</h1><p class="lead">${escaped(does)}</p>`,
@@ -349,10 +352,15 @@ function pageOf(exhibit: Exhibit, code: ReturnType<typeof sources>): Page {
       ? ''
       : `<div class="scroll" tabindex="0"><table><caption>One pair at position ${tracedAt}, step by step where the two differ</caption><thead><tr><th scope="col">step</th><th scope="col">right</th><th scope="col">with the bug</th></tr></thead><tbody>${values.join('')}</tbody></table></div>`,
     '<h2>The wrong line</h2>',
-    `<p>In torch. A test runs a kernel with both on this model: the right one gives the reference’s numbers, the other one this bug’s.</p><div class="bug-lines stacked">${block('Right', torch.right)}${block('With the bug', torch.wrong)}</div>`,
+    '<p>A test runs a kernel with both on this model: the right one gives the reference’s numbers, the other one this bug’s.</p>',
+    both('<strong>In torch.</strong>', TORCH_LINES.get(id)!),
+    both(
+      '<strong>In C</strong>, as in a CUDA kernel or in ggml’s loop: <code>j</code> is a pair of head <code>h</code>, of token <code>t</code> of sequence <code>b</code>.',
+      C_LINES.get(id)!,
+    ),
     wrong === undefined
       ? ''
-      : `<p>As the catalogue has it, in TypeScript: <code>${wrong.file}</code>.</p><div class="bug-lines">${right && block('Right', right)}${block('With the bug', wrong.code)}</div>`,
+      : `<p><strong>In TypeScript</strong>, as the catalogue has it: <code>${wrong.file}</code>.</p><div class="bug-lines">${right && block('Right', right)}${block('With the bug', wrong.code)}</div>`,
     `<h2>Who reported it</h2><p>These threads report this bug, or the most similar one.</p><ul>${threads.map((one) => `<li>${threadLink(one)}</li>`).join('')}</ul>`,
     fails === undefined
       ? ''

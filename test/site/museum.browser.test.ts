@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { MUTANTS } from '@ropewalk/diagnose';
+import { C_LINES } from '../../site/build/c-lines.js';
 import { escaped } from '../../site/build/page-list.js';
 import { TORCH_LINES } from '../../site/build/torch-lines.js';
 import { noBrowser } from '../support/browser.js';
@@ -73,7 +74,8 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
       assert.deepEqual([png.toString('latin1', 1, 4), png.readUInt32BE(16), png.readUInt32BE(20)], ['PNG', 1000, 525]);
       for (const part of ['<h2>Where it shows</h2>', '<h2>The wrong line</h2>', 'a vector that fails', ...threads])
         assert.ok(page.replaceAll('<wbr>', '').toLowerCase().includes(part.toLowerCase()), `${id}: ${part}`);
-      assert.ok(page.includes(escaped(TORCH_LINES.get(id)!.wrong)), `${id}: in torch`);
+      for (const lines of [TORCH_LINES, C_LINES])
+        assert.ok(page.includes(escaped(lines.get(id)!.wrong)), `${id}: ${lines === C_LINES ? 'in C' : 'in torch'}`);
     }
     // These positions follow from the sizes of the types and of the table.
     assert.match(html('position-in-int8'), /first shows at <strong>position 128</);
