@@ -1,7 +1,8 @@
 /**
- * The lines that a bug has wrong, and the right ones, in C. They are steps of one scalar kernel, which is valid as C and as
- * the body of a CUDA kernel: test/site/c-lines.peers.test.ts compiles it with each line and runs it on the bug's own vector.
- * Names are those of ggml and vLLM where these have one.
+ * The lines that a bug has wrong, and the right ones, in C. They are steps of one scalar kernel, in what C shares with the
+ * body of a CUDA kernel: test/site/c-lines.peers.test.ts compiles it as C with each line and runs it on the bug's own vector.
+ * Names are those of ggml and vLLM where these have one. Where bugs give the same y on the vector that they share, the test
+ * cannot say which of them the lines are.
  *
  * @module
  */

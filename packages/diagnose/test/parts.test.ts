@@ -159,6 +159,11 @@ describe('rows that are computed each in another way', () => {
       reportOn(SPEC, near, (at) => ({ turn: (j) => all(at.seq) * invFreq[j]! })),
       /It rotates by the sum of the positions of the same token in all batches; /,
     );
+    // With the same positions in both batches the sum is twice the position.
+    const same = (_axis: number, { seq }: At): number => 3 + seq;
+    const twice = reportOn(SPEC, same, (at) => ({ turn: (j) => 2 * same(0, at) * invFreq[j]! }));
+    assert.doesNotMatch(twice, /in all batches|in batch 0/);
+    assert.match(twice, /2 times/);
   });
   test('dimensions by the positions of another axis', () => {
     const given = (axis: number, { batch, seq }: At): number => 20 * batch + [0, seq, seq * seq][axis]! + axis;

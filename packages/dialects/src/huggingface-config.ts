@@ -283,20 +283,16 @@ function refuseContradiction(config: Fields, parameters: Fields, scaling: Fields
   }
 }
 
-function thetaOf(
-  { config, modelType, family, rules, notes }: Model,
-  fields: Fields,
-  layerType: string | undefined,
-): number {
+function thetaOf({ config, modelType, rules, notes }: Model, fields: Fields, layerType: string | undefined): number {
   const own = fields.optionalPositive('rope_theta');
   if (own !== undefined) return own;
-  if (family === 'chatglm') return 10000 * (config.optionalPositive('rope_ratio') ?? 1);
   if (!rules) {
     const keys = ['rope_theta', 'rotary_emb_base', 'rope_base'];
     const theta = keys.map((key) => config.optionalPositive(key)).find((value) => value !== undefined);
     const next = `The default of ${modelType} is unknown here. Add it to the config.`;
     return theta ?? refuse('FORMAT', config.path('rope_theta'), 'a number', undefined, next);
   }
+  if (rules.ratioKey !== undefined) return (rules.theta ?? 10000) * (config.optionalPositive(rules.ratioKey) ?? 1);
   const [key, known] = rules.byType?.[layerType === SLIDING ? 'sliding' : 'full'] ?? [
     rules.thetaKey ?? 'rope_theta',
     rules.theta ?? 10000,
@@ -358,11 +354,10 @@ function typeOf({ family }: Model, fields: Fields, layerType: string | undefined
   return refuse('UNSUPPORTED', `${fields.path('rope_type')}${layerType ? ` (${layerType})` : ''}`, KNOWN_TYPES, type);
 }
 
-function pairingOf({ config, family, rules, notes }: Model): Pairing {
+function pairingOf({ config, rules, notes }: Model): Pairing {
   if (rules?.mla !== undefined || (!rules && config.has('qk_rope_head_dim')))
     notes.push('head_dim is qk_rope_head_dim, the part of each head that rotates. qk_nope_head_dim is not included.');
-  if (rules?.readsInterleave && config.optionalFlag('rope_interleave') === false) return 'half';
-  if (family === 'chatglm' && config.optionalFlag('original_rope') === false) return 'half';
+  if (rules?.interleaveKey !== undefined && config.optionalFlag(rules.interleaveKey) === false) return 'half';
   return rules?.pairing ?? 'half';
 }
 

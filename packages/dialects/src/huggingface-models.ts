@@ -22,8 +22,10 @@ export interface Rules {
   /** The old name of rope_theta. */
   readonly thetaKey?: string;
   readonly pairing?: Pairing;
-  /** The model reads rope_interleave; false means half pairing. */
-  readonly readsInterleave?: true;
+  /** rope_theta is not read: θ is the default times this field. */
+  readonly ratioKey?: string;
+  /** Where this field is false, pairing is half. */
+  readonly interleaveKey?: string;
   readonly headDim?: number;
   /** Full layers have this head_dim: global_head_dim. */
   readonly globalHeadDim?: number;
@@ -122,7 +124,7 @@ export const MODELS: Readonly<Record<string, Rules>> = {
   ...each('cohere ernie4_5_moe', { pairing: 'interleaved', theta: 5e5 }),
   ...each('glm glm4', { pairing: 'interleaved', headDim: 128, partial: 0.5 }),
   // ChatGLM and GLM-4 with code of their own, as vLLM reads them (vllm-project/vllm@028aedf models/chatglm.py).
-  chatglm: { pairing: 'interleaved', partial: 0.5 },
+  chatglm: { pairing: 'interleaved', partial: 0.5, ratioKey: 'rope_ratio', interleaveKey: 'original_rope' },
   ernie4_5: { pairing: 'interleaved', theta: 5e5, headDim: 128 },
   helium: { pairing: 'interleaved', theta: 1e5, headDim: 128 },
   moonshine: { pairing: 'interleaved', partial: 0.9 },
@@ -130,9 +132,9 @@ export const MODELS: Readonly<Record<string, Rules>> = {
 
   // These models have multi-head latent attention.
   deepseek_v2: { mla: 64, pairing: 'interleaved' },
-  ...each('deepseek_v3 kimi_k2 youtu', { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true }),
-  glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, partial: 1 },
-  mistral4: { mla: 64, pairing: 'interleaved-to-half', readsInterleave: true, needsParameters: true },
+  ...each('deepseek_v3 kimi_k2 youtu', { mla: 64, pairing: 'interleaved-to-half', interleaveKey: 'rope_interleave' }),
+  glm4_moe_lite: { mla: 64, pairing: 'interleaved-to-half', interleaveKey: 'rope_interleave', partial: 1 },
+  mistral4: { mla: 64, pairing: 'interleaved-to-half', interleaveKey: 'rope_interleave', needsParameters: true },
   ...each('deepseek_v32 glm_moe_dsa', { mla: 64, pairing: 'interleaved-to-half' }),
   longcat_flash: { mla: 64, pairing: 'interleaved-to-half', theta: 1e7 },
   minicpm3: { mla: 32 },

@@ -70,7 +70,7 @@ function composed({ steps: right, control }: Hypothesis, mutants: readonly Mutan
   return { id, kind: 'known-bug', mutants, steps: control.mutant(steps, names), control };
 }
 
-/** The arithmetic of right kernels that has a recipe of its own here, in words. */
+/** The recipes that are not a peer's angles, in words. */
 export const ARITHMETIC: Readonly<Record<string, string>> = {
   tf32: 'cos and sin in tf32, as a matrix unit takes them',
   norm: 'the norm’s result rounded to 16 bits before the rotation',

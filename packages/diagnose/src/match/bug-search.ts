@@ -42,7 +42,10 @@ export interface Findings {
   readonly tier: Tier | undefined;
   /** The bugs that give y, which this input cannot tell apart, or the precision bugs of a less precise kernel. */
   readonly named: readonly Named[];
-  /** The peer whose arithmetic of angles gives y, `hf-f32` or `ggml-f32`, where no other arithmetic does. */
+  /**
+   * The arithmetic of a right kernel: `hf-f32` or `ggml-f32`, a peer's angles, where no other arithmetic gives y; or keys of
+   * {@link ARITHMETIC}.
+   */
   readonly recipes: readonly string[];
   /** Sentences on systematic errors of a kernel that is right within the noise of each element. */
   readonly measured: readonly string[];

@@ -2,7 +2,7 @@
 import { roundTo } from 'ropewalk';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, Compared, RightRows } from '../kernel/right-rows.js';
-import { findPositions, IN_TYPE, signed, wholeIn } from '../measure/position-fit.js';
+import { findPositions, signed, WRAPPED, wholeIn } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { spread } from '../measure/sample.js';
 import { wrap } from '../measure/slope.js';
@@ -462,7 +462,7 @@ class RowContents {
     // A type says more than a shift.
     if (
       shifts.every((shift) => shift === 0) ||
-      (numAxes === 1 && Object.values(IN_TYPE).some((of) => of(given[0]!) - given[0]! === first))
+      (numAxes === 1 && WRAPPED.some((of) => of(given[0]!) - given[0]! === first))
     )
       return [];
     const isOne = shifts.every((shift) => shift === first);

@@ -132,7 +132,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
         .map((d) => rule(`the position${signed(d)}`, (p) => p + d)),
       ...ROUNDED,
       ...indices(grid),
-      ...otherTokens(grid, axis),
+      ...otherTokens(found, grid, axis),
     ],
     // One token alone, or positions that a number divides, show no such rule.
     [
@@ -159,12 +159,13 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
 const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
 
 /** A position in an integer type that may be too small for it. */
-export const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
+const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
   int16: (p) => (p << 16) >> 16,
   uint16: (p) => p & 0xffff,
   int8: (p) => (p << 24) >> 24,
   uint8: (p) => p & 0xff,
 };
+export const WRAPPED = Object.values(IN_TYPE);
 
 const ROUNDED: readonly PositionRule[] = [
   rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
@@ -189,12 +190,20 @@ function indices({ seq, heads }: Grid): PositionRule[] {
 }
 
 /** Positions that were given to other tokens, or read from other places of the array. */
-function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number): PositionRule[] {
+function otherTokens(
+  found: readonly FoundPosition[],
+  { batch, seq, positions, ownPositions }: Grid,
+  axis: number,
+): PositionRule[] {
   const of = (b: number, s: number): number | undefined =>
     s >= 0 && s < seq && b >= 0 && b < batch ? positions[(axis * batch + b) * seq + s] : undefined;
   const largest = Array.from({ length: batch }, (_, b) =>
     positions.subarray((axis * batch + b) * seq, (axis * batch + b + 1) * seq).reduce((p, q) => Math.max(p, q)),
   );
+  const batches = Array.from({ length: batch }, (_, b) => b);
+  // Where all batches have the same positions, the sum is a multiple of them, which another rule says.
+  const alike = batches.every((b) => found.every(({ unit }) => of(b, unit.seq) === of(0, unit.seq)));
+  const sumAt = (s: number): number => batches.reduce((sum, b) => sum + of(b, s)!, 0);
   const place = ({ batch: b, seq: s }: TurnUnit): number => (ownPositions ? b : 0) * seq + s;
   const at = (n: number): number | undefined => of(Math.floor(n / seq), n % seq);
   return [
@@ -205,9 +214,7 @@ function otherTokens({ batch, seq, positions, ownPositions }: Grid, axis: number
     rule('the position of the token before', (_, u) => of(u.batch, u.seq - 1)),
     rule('the positions of the sequence in reverse order', (_, u) => of(u.batch, seq - 1 - u.seq)),
     rule('the position of the same token in batch 0', (_, u) => of(0, u.seq)),
-    rule('the sum of the positions of the same token in all batches', (_, u) =>
-      batch < 2 ? undefined : largest.reduce((sum, _largest, b) => sum + of(b, u.seq)!, 0),
-    ),
+    ...(alike ? [] : [rule('the sum of the positions of the same token in all batches', (_, u) => sumAt(u.seq))]),
     rule('the position of the same token in the next batch', (_, u) => of((u.batch + 1) % batch, u.seq)),
     rule('[batch, seq] positions read as [seq, batch]', (_, u) => at(u.seq * batch + u.batch)),
     // The array is read as low word, high word, low word, …
@@ -231,7 +238,7 @@ function shifts(found: readonly FoundPosition[]): number[] {
   );
 }
 
-/** More batches in a row are no words that anybody reads. */
+/** With more batches the sentence is too long. */
 const MOST_BATCHES = 8;
 
 /** A shift for each batch, where the tokens of each, three or more, allow one alone. */
@@ -246,7 +253,12 @@ function batchShifts(found: readonly FoundPosition[]): PositionRule[] {
     shiftOf.set(batch, whole[0]! - sharp.given);
   }
   const words = Array.from(shiftOf, ([batch, d]) => `${d === 0 ? 'as given' : signed(d).trim()} in batch ${batch}`);
-  return [rule(`the position ${words.join(', ')}`, (p, u) => p + (shiftOf.get(u.batch) ?? Number.NaN))];
+  return [
+    rule(`the position ${words.join(', ')}`, (p, u) => {
+      const by = shiftOf.get(u.batch);
+      return by === undefined ? undefined : p + by;
+    }),
+  ];
 }
 
 /** The last rows of a table that is too short: every larger position uses the last row. */
