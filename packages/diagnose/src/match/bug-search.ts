@@ -43,8 +43,8 @@ export interface Findings {
   /** The bugs that give y, which this input cannot tell apart, or the precision bugs of a less precise kernel. */
   readonly named: readonly Named[];
   /**
-   * The arithmetic of a right kernel: `hf-f32` or `ggml-f32`, a peer's angles, where no other arithmetic gives y; or keys of
-   * {@link ARITHMETIC}.
+   * The arithmetic of a right kernel: `hf-f32` or `ggml-f32`, a peer's angles, where no other arithmetic gives y; `tf32`, cos
+   * and sin of a matrix unit; `norm` or `norm-twice`, a norm that is stored in 16 bits once, or before its weight too.
    */
   readonly recipes: readonly string[];
   /** Sentences on systematic errors of a kernel that is right within the noise of each element. */
