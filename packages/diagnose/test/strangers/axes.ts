@@ -1,7 +1,7 @@
 /** Wrong kernels: several position axes, norms before the rotation, and the shift of a cache. @module */
 import { type Call, type Rotation, rotationOf, type Stranger } from './kernel.js';
 import { copyRow, each, f, type Loops, right, stranger, turn } from './loops.js';
-import { ANGLES, SIXTEEN } from './right.js';
+import { ANGLES } from './right.js';
 
 /** Turns each pair by the axis that `axisOf` says. */
 const byAxis =
@@ -390,7 +390,7 @@ export const AXES: readonly Stranger[] = [
     normThenTurn,
     [],
     () => ({}),
-    { precision: SIXTEEN },
+    { precision: /^the norm’s result rounded to 16 bits before the rotation$/ },
   ),
   stranger(
     {
