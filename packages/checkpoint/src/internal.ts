@@ -1,2 +1,9 @@
 /** Functions for the other packages of Ropewalk. They promise nothing, and change without notice. @module */
-export { contextSeen, expectationOf, type KernelRun, observationOf, optionsLeftOut } from './observation.js';
+export {
+  batchFirst,
+  contextSeen,
+  expectationOf,
+  type KernelRun,
+  observationOf,
+  optionsLeftOut,
+} from './observation.js';

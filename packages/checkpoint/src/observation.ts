@@ -17,7 +17,8 @@ export interface KernelRun {
   readonly normWeight?: Tensor;
   /** The epsilon of that norm. Default: 1e-6. */
   readonly normEps?: number;
-  readonly layout?: RopeLayout;
+  /** `sbnh` is Megatron's: tokens, batch, heads, head_dim. */
+  readonly layout?: RopeLayout | 'sbnh';
   /** The number of heads, if the last dimension holds all of them. */
   readonly heads?: number;
   /** The dtype that the kernel stores, if y is wider. */
@@ -39,14 +40,16 @@ export function observationOf(
   nameOf: (field: keyof KernelRun | 'expected') => string = (field) => field,
 ): Observation {
   const { normWeight, normEps = 1e-6, heads, dtype, positions, ...rest } = run;
-  const layout = rest.layout ?? (heads === undefined ? undefined : 'bsnh');
+  const layout = rest.layout === 'sbnh' ? 'bsnh' : (rest.layout ?? (heads === undefined ? undefined : 'bsnh'));
   if (heads !== undefined && layout !== 'bsnh')
     fail(
       'FORMAT',
       nameOf('layout'),
-      `with ${nameOf('heads')}, x and y are [batch, token, hidden]: only bsnh fits. Leave it out.`,
+      `with ${nameOf('heads')}, x and y are [batch, token, hidden], or [token, batch, hidden] in sbnh. Leave it out.`,
     );
-  const [x, y] = [splitHeads(rest.x, heads, nameOf('x')), splitHeads(rest.y, heads, nameOf('y'))];
+  const read = (field: 'x' | 'y'): Tensor =>
+    batchFirst(splitHeads(rest[field], heads, nameOf(field)), rest.layout, nameOf(field));
+  const [x, y] = [read('x'), read('y')];
   checkStored(y, dtype, nameOf('dtype'));
   if (!(normEps >= 0)) refuse('RANGE', nameOf('normEps'), 'a number >= 0', normEps);
   const [given, meant] = [x.shape.at(-1), expected?.spec.headDim];
@@ -61,6 +64,18 @@ export function observationOf(
     );
   const norm = normWeight && { weight: normWeight as Tensor<FloatDtype>, eps: normEps };
   return { x, y, positions, layout, norm };
+}
+
+/**
+ * Views a tensor in sbnh as bsnh; one of another layout stays as it is.
+ *
+ * @throws {RopewalkError} SHAPE for one in sbnh without four dimensions
+ */
+export function batchFirst(tensor: Tensor, layout: KernelRun['layout'], where: string): Tensor {
+  if (layout !== 'sbnh') return tensor;
+  if (tensor.rank !== 4)
+    refuse('SHAPE', where, 'four dimensions in sbnh', [...tensor.shape], 'Without a batch the layout is bsnh.');
+  return tensor.permute([1, 0, 2, 3]);
 }
 
 /**

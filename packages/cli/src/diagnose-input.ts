@@ -1,6 +1,6 @@
 /** The inputs of `ropewalk diagnose`: a kernel's dumps, and the RoPE that it should have computed. @module */
 import type { RopeSource } from '@ropewalk/checkpoint';
-import { contextSeen, expectationOf, observationOf } from '@ropewalk/checkpoint/internal';
+import { batchFirst, contextSeen, expectationOf, type KernelRun, observationOf } from '@ropewalk/checkpoint/internal';
 import { type Expected, laidOut, type Observation, positionFaults } from '@ropewalk/diagnose';
 import { type CacheDiff, cacheDiff, RANK_LAYOUTS } from '@ropewalk/diagnose/internal';
 import { DTYPES, type RopeSpec, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
@@ -18,6 +18,8 @@ export type DiagnoseOptions = Texts<'x' | 'y' | 'positions' | 'expect' | 'layer'
   Texts<'then' | 'thenPositions'> &
   LayoutOptions &
   Switches<'all' | 'demo' | 'json'>;
+
+const LAYOUTS = ['bsnh', 'bnsh', 'sbnh'] as const;
 
 /** The inputs of one diagnosis. */
 export interface Task {
@@ -70,7 +72,7 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
         : readDump(positions, '--positions', { dtype: positionsDtype, dtypeField: '--positions-dtype' }),
     normWeight: normWeight === undefined ? undefined : readDump(normWeight, '--norm-weight', { dtype }),
     normEps: flags.number('normEps'),
-    layout: flags.word('layout', ['bsnh', 'bnsh']),
+    layout: flags.word('layout', LAYOUTS),
     heads: flags.integer('heads', 1),
     dtype,
   };
@@ -88,7 +90,7 @@ export async function readTask(options: DiagnoseOptions): Promise<Task> {
 
 /** Sets padding to 0 in x and y: 0 is right at every position. */
 function withoutPadding(
-  { x, y, layout }: Pick<Observation, 'x' | 'y' | 'layout'>,
+  { x, y, layout }: Pick<KernelRun, 'x' | 'y' | 'layout'>,
   { shape, sequences }: ReturnType<typeof laidOut>,
 ): Pick<Observation, 'x' | 'y'> {
   const [batch, seq] = shape.slice(-2) as [number, number];
@@ -96,12 +98,13 @@ function withoutPadding(
   const size = (sizes: readonly number[]): number => sizes.reduce((a, b) => a * b, 1);
   const kept = (one: Tensor): Tensor => {
     const rank = one.shape.length;
-    const at = layout === 'bnsh' ? rank - 2 : one.shape.indexOf(seq, rank === 4 || batch > 1 ? 1 : 0);
+    const isFirst = layout === 'sbnh';
+    const at = isFirst ? 0 : layout === 'bnsh' ? rank - 2 : one.shape.indexOf(seq, rank === 4 || batch > 1 ? 1 : 0);
     if (at < 0) return one;
-    const [row, inner] = [size(one.shape.slice(Math.min(at, 1))), size(one.shape.slice(at + 1))];
+    const [row, inner] = [size(one.shape.slice(isFirst ? 2 : Math.min(at, 1))), size(one.shape.slice(at + 1))];
     const host = (one.read() as Float32Array).slice();
     for (let n = 0; n < host.length; n++)
-      if (!used.has(Math.floor(n / row) * seq + (Math.floor(n / inner) % seq))) host[n] = 0;
+      if (!used.has((Math.floor(n / row) % batch) * seq + (Math.floor(n / inner) % seq))) host[n] = 0;
     return tensorFrom(host, { shape: one.shape, dtype: one.dtype });
   };
   return used.size === batch * seq ? { x, y } : { x: kept(x), y: kept(y) };
@@ -123,7 +126,7 @@ async function readRanks(options: DiagnoseOptions): Promise<Task> {
   }
   const others = name === 'tp' || positions !== undefined ? [] : RANK_LAYOUTS.filter((other) => other !== name);
   const otherwise = new Map(others.flatMap((other) => asLaidOut(ranks, other, options)));
-  const layout = new Flags(options).word('layout', ['bsnh', 'bnsh']) ?? 'bsnh';
+  const layout = new Flags(options).word('layout', LAYOUTS) === 'bnsh' ? 'bnsh' : 'bsnh'; // each run is read already
   const runs = ranks.map((one) => one.observation);
   const told = ranks.some(({ faults }) => faults);
   const faults = told ? ranks.flatMap((one, n) => (one.faults ?? []).map((words) => `rank ${n}: ${words}`)) : undefined;
@@ -156,7 +159,7 @@ function readLater(options: DiagnoseOptions, observation: Observation, rope?: Ro
     return undefined;
   }
   const form = { dtype: flags.word('dtype', FLOATS), shape: flags.integers('shape', 1, MAX_INTEGER, 4) };
-  const keys = readDump(options.then, '--then', form);
+  const keys = batchFirst(readDump(options.then, '--then', form), flags.word('layout', LAYOUTS), '--then');
   const { thenPositions } = options;
   const later = thenPositions === undefined ? undefined : positionList(readDump(thenPositions, '--then-positions', {}));
   return (layout) => {

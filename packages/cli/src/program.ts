@@ -145,7 +145,7 @@ export function createProgram({ onCommand, onEnd }: ProgramListener = {}): Comma
     .option(...CONTEXT)
     .option(
       '--layout <letters>',
-      'bsnh or bnsh: batch, sequence, number of heads, head_dim; unless given, bsnh, or bnsh where only that fits',
+      'bsnh, bnsh or sbnh: batch, sequence, number of heads, head_dim; unless given, bsnh, or bnsh where only that fits',
     )
     .option('--heads <n>', 'x and y are [tokens, hidden] or [batch, tokens, hidden] with so many heads')
     .option('--direction <way>', 'forward (default) or backward')

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { parseNpy, writeNpy, writeNpz } from '@ropewalk/formats';
 import { hostTensor } from '@ropewalk/oracle/internal';
 import type { FloatDtype, Tensor } from 'ropewalk';
-import { planRope } from 'ropewalk';
+import { planRope, tensorFrom } from 'ropewalk';
 import { randomFrom } from 'ropewalk/internal';
 import { flagsOf, ropewalkIn, ropewalkProcess } from '../../../test/support/command.js';
 import { floats } from '../../../test/support/tensors.js';
@@ -247,6 +247,30 @@ describe('diagnose', () => {
       await asExpected({ ...given, x: flat('x3.npy', x, 1, 6), y: flat('y3.npy', y, 1, 6), heads: '3' });
     });
 
+    test('[tokens, batch, heads, head_dim] and [tokens, batch, hidden], as in Megatron', async () => {
+      const first = (name: string, of: Tensor, ...rest: number[]) =>
+        save(
+          name,
+          of
+            .reshape([2, 3, 3, HEAD_DIM])
+            .permute([1, 0, 2, 3])
+            .contiguous()
+            .reshape([3, 2, ...rest]),
+        );
+      const y = output(false, 'f32');
+      const positions = save('own.npy', tensorFrom(Int32Array.from(POSITIONS), { shape: [2, 3] }));
+      const whole = { x: first('sx.npy', x, 3, HEAD_DIM), y: first('sy.npy', y, 3, HEAD_DIM), positions };
+      await asExpected({ ...whole, layout: 'sbnh' });
+      const flat = { x: first('sx3.npy', x, 3 * HEAD_DIM), y: first('sy3.npy', y, 3 * HEAD_DIM), positions };
+      await asExpected({ ...flat, layout: 'sbnh', heads: '3' });
+      // Padding is left out in this layout too.
+      const mask = save('mask.npy', tensorFrom(Int32Array.of(1, 1, 1, 1, 1, 0), { shape: [2, 3] }));
+      const padded = { x: whole.x, y: whole.y, attentionMask: mask, layout: 'sbnh' };
+      const { stdout } = await run({ ...padded, expect: LABEL });
+      assert.doesNotMatch(stdout, /batch 1 token 2/);
+      await assert.rejects(run({ ...whole, expect: LABEL }), { message: /the layout sbnh/ });
+    });
+
     test('npz, Fortran order, big-endian, f16 as uint16; positions as uint8', async () => {
       const npz = join(folder, 'dump.npz');
       writeFileSync(
@@ -328,7 +352,7 @@ describe('diagnose', () => {
     ['bf16 bits without --dtype', { ...given, y: files.bf16 }, /--dtype bf16/],
     ['a dtype that the values do not have', { ...given, dtype: 'bf16' }, /--dtype: y holds .*, which bf16 cannot hold/],
     ['an unknown dtype', { ...given, dtype: 'f8' }, /--dtype: expected f32, f16, bf16 or f64, got "f8"/],
-    ['an unknown layout', { ...given, layout: 'snhb' }, /--layout: expected bsnh or bnsh/],
+    ['an unknown layout', { ...given, layout: 'snhb' }, /--layout: expected bsnh, bnsh or sbnh/],
     ['a direction without an expectation', { ...given, direction: 'backward' }, /--direction: it needs --expect/],
     ['a bad layer', { ...given, expect: LABEL, layer: '-1' }, /--layer: expected an integer in \[0, /],
     ['a bad epsilon', { ...given, normWeight: files.x, normEps: 'x' }, /--norm-eps/],

@@ -274,6 +274,7 @@ function Diagnose() {
                   ['', 'found from the data'],
                   ['bsnh', 'bsnh: token before head'],
                   ['bnsh', 'bnsh: head before token'],
+                  ['sbnh', 'sbnh: token before batch, as in Megatron'],
                 ]}
                 onChange={setLayout}
               />

@@ -1,7 +1,13 @@
 /** Reads dumps, diagnoses them, and keeps the heads for the pictures. The page only shows the results. @module */
 
 import { layerOf, type RopeSource, ropeSourceFromGguf, ropeSourceFromJson } from '@ropewalk/checkpoint';
-import { contextSeen, expectationOf, observationOf, optionsLeftOut } from '@ropewalk/checkpoint/internal';
+import {
+  contextSeen,
+  expectationOf,
+  type KernelRun,
+  observationOf,
+  optionsLeftOut,
+} from '@ropewalk/checkpoint/internal';
 import {
   CAUSES,
   type Diagnosis,
@@ -226,7 +232,7 @@ async function taskOf(asked: Asked): Promise<Task> {
     positions: await array('positions'),
     normWeight: roles.norm ? await array('norm') : undefined,
     normEps: form.normEps.trim() === '' ? undefined : Number(form.normEps),
-    layout: (form.layout || undefined) as RopeLayout | undefined,
+    layout: (form.layout || undefined) as KernelRun['layout'],
     heads: wholeOf(form.heads, 'heads', 1),
     dtype: (form.dtype || undefined) as FloatDtype | undefined,
   };

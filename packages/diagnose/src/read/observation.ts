@@ -219,8 +219,10 @@ function readPositions(given: Tensor | readonly number[], batch: number, seq: nu
   if (!form) {
     const forms = formsOfPositions(batch, seq, axes).map(({ shape }) => `[${shape.join(', ')}]`);
     const has = formOf(undefined)?.numAxes;
-    const next =
-      has !== undefined && axes !== undefined
+    const isSeqFirst = tensor.shape.at(-1) === batch && batch !== seq;
+    const next = isSeqFirst
+      ? 'If x is [seq, batch, head, head_dim], put its batch first, or give the command or the page the layout sbnh.'
+      : has !== undefined && axes !== undefined
         ? `The expected RoPE has ${axes} position ${axes === 1 ? 'axis' : 'axes'}, and these positions have ${has}. ` +
           (axes > 1
             ? 'A token of text has its position on each axis.'
