@@ -21,6 +21,7 @@ import { describeNoise, describePairErrors, UNSAID } from './match/pair-errors.j
 import { describeAxes, describePairTerms } from './match/pair-terms.js';
 import { describeParts, type Told } from './match/parts.js';
 import { groupRows } from './match/row-contents.js';
+import { describeStrides } from './match/strides.js';
 import {
   type JudgedRows,
   movedRows,
@@ -184,7 +185,7 @@ function against(
       return finish(unnamed(whole), undefined, found);
   }
   if (whole.verdict) return finish(whole, local ? explained(rows.rowSummary) : undefined, found);
-  for (const describe of [describeHalves, describeTables, describeAxes]) {
+  for (const describe of [describeHalves, describeTables, describeAxes, describeStrides]) {
     const measured = describe(right);
     if (measured.length > 0) return finish({ ...whole, verdict: 'different', measured });
   }

@@ -102,6 +102,30 @@ describe('what the members of pairs are made of', () => {
     });
     assert.ok(!spoilt.some((one) => /XOR|another order/.test(one)), spoilt.join('\n'));
   });
+  test('rows that are written at one distance and read at another', () => {
+    /** A buffer of `rows` rows, in an order of the rows; what nobody wrote is 9. */
+    const through = (write: number, read: number, rows = 24, rowOf = (n: number) => n) =>
+      reportOn(right, (y) => {
+        const made = y.slice();
+        for (let start = 0; start < 24; start += rows) {
+          const buffer = new Float64Array(rows * Math.max(write, read)).fill(9);
+          for (let n = 0; n < rows; n++) buffer.set(made.subarray(rowOf(start + n) * DIM).subarray(0, DIM), n * write);
+          for (let n = 0; n < rows; n++) y.set(buffer.subarray(n * read).subarray(0, DIM), rowOf(start + n) * DIM);
+        }
+      })[0]!;
+    const says = (line: string, words: RegExp) => assert.match(line, words);
+    says(
+      through(20, 16),
+      /: Rows were written 20 elements apart and read 16 apart: where both meet, y is as expected\.$/,
+    );
+    says(through(16, 17), /: Rows were written 16 elements apart and read 17 apart: /);
+    says(through(24, 16, 8), /: Rows were written 24 elements apart and read 16 apart, anew every 8 rows: /);
+    const headAfterHead = (n: number) => (n % SEQ) * HEADS + Math.floor(n / SEQ);
+    says(
+      through(18, 16, 12, headAfterHead),
+      /: Rows of each head were written 18 .* apart and read 16 .*, anew every 12 rows: /,
+    );
+  });
   test('all of y is one element too far', () => {
     const lines = reportOn(right, (y) => y.copyWithin(1, 0));
     assert.match(

@@ -117,6 +117,29 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
+    /^Rows( of each head)? were written (\d+) elements apart and read (\d+) apart(?:, anew every (\d+) rows)?: where both meet, y is as expected\.$/,
+    ['elements'],
+    ([perHead, ...numbers], { call, asked }) => {
+      const [right, count] = [exact(call, asked), call.y.length / call.headDim];
+      const [write, read, buffer] = numbers.map((one) => Number(one ?? count)) as [number, number, number];
+      const order = Array.from({ length: count }, (_what, r) => r);
+      const key = (r: number): number => Math.floor(r / (call.seq * call.heads)) * call.heads + (r % call.heads);
+      if (perHead) order.sort((a, b) => key(a) - key(b) || a - b);
+      for (let start = 0; start < count; start += buffer) {
+        const rows = order.slice(start, start + buffer);
+        const held = new Map<number, number>();
+        for (const [n, r] of rows.entries())
+          for (let i = 0; i < call.headDim; i++) held.set(n * write + i, right[r * call.headDim + i]!);
+        for (const [n, r] of rows.entries())
+          for (let i = 0; i < call.headDim; i++) {
+            const value = held.get(n * read + i) ?? Number.NaN;
+            if (Math.abs(call.y[r * call.headDim + i]! - value) > 1e-3) return `row ${r} holds something else`;
+          }
+      }
+      return undefined;
+    },
+  ],
+  [
     /^The members of a pair rotate by different angles: (.*?)(?:, …)?(?:; dimension i by that of pair (?:i|\(i − (\d+)\)) mod (\d+))?\.$/,
     ['elements'],
     ([shown, first, modulo], scene) => {

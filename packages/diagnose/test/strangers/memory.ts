@@ -150,6 +150,17 @@ function oneElementTooFar(call: Loops): void {
   call.y[0] = 0;
 }
 
+/** A tile of 8 rows with 4 elements of padding beside each, which its reader forgets. */
+function paddingForgotten(call: Loops): void {
+  right(call);
+  const { headDim, y } = call;
+  for (let start = 0; start < y.length; start += 8 * headDim) {
+    const tile = new Float64Array(8 * (headDim + 4)).fill(0.75);
+    for (let n = 0; n < 8; n++) tile.set(y.subarray(start).subarray(n * headDim, (n + 1) * headDim), n * (headDim + 4));
+    y.set(tile.subarray(0, Math.min(8 * headDim, y.length - start)), start);
+  }
+}
+
 /** The kernel never ran: y is a copy of x. */
 function nothingRan(call: Loops): void {
   call.y.set(call.x);
@@ -555,6 +566,17 @@ export const MEMORY: readonly Stranger[] = [
       input: 'prompt 16',
     },
     oneElementTooFar,
+  ),
+  nothing(
+    {
+      id: 'padding-forgotten',
+      about: 'A tile is read without its padding',
+      model: 'Llama 2',
+      dtype: 'f32',
+      input: 'prompt 16',
+    },
+    paddingForgotten,
+    [/written \d+ elements apart and read \d+ apart, anew every 8 rows/],
   ),
   nothing(
     { id: 'scaled-only', about: 'Only the scale of queries ran', model: 'Llama 2', dtype: 'f32', input: 'prompt 16' },
