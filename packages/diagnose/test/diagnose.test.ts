@@ -225,16 +225,27 @@ describe('the catalogue, from data', () => {
 
   test('a bug that is not in the catalogue is described, never called by another name', () => {
     const input = inputFor('leave one out', phi2);
-    const cases: [string, RegExp][] = [
-      ['pairs-interleaved-for-half', /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 16\)/],
-      ['frequencies-over-head-dim', /base 10000 with exponents over head_dim=80 instead of 32/],
+    const over = (size: number) =>
+      Array.from({ length: 15 }, (_, j) => Number((10000 ** ((-2 * (j + 1)) / size)).toFixed(4)));
+    const cases: [string, RegExp, found: unknown, expected: unknown][] = [
+      [
+        'pairs-interleaved-for-half',
+        /Pairs are interleaved, such as \(0, 1\); expected is half, such as \(0, 16\)/,
+        'interleaved',
+        'half',
+      ],
+      ['frequencies-over-head-dim', /base 10000 with exponents over head_dim=80 instead of 32/, over(80), over(32)],
       [
         'pair-distance-half-a-head',
         /Pairs are half, 40 apart \(head_dim \/ 2\), such as \(0, 40\); expected is half, such as \(0, 16\)/,
+        'half',
+        'half',
       ],
-      ['turned-the-other-way', /It rotates backward; expected is forward/],
+      ['turned-the-other-way', /It rotates backward; expected is forward/, 'backward', 'forward'],
     ];
-    for (const [id, words] of cases) {
+    const short = (value: unknown): unknown =>
+      Array.isArray(value) ? value.map((one: number) => Number(one.toFixed(4))) : value;
+    for (const [id, words, found, expected] of cases) {
       const call = callOf({ spec: phi2 }, readObservation({ ...input, y: input.x }));
       runMutant(byId(id), call);
       const y = rounded(call.parts[0]!.out, 'f32');
@@ -245,6 +256,13 @@ describe('the catalogue, from data', () => {
       );
       assert.deepEqual([verdict, named], ['different', []], id);
       assert.match(differences.map((one) => one.words).join(' '), words);
+      const [first] = differences.filter((one) => words.test(one.words));
+      assert.deepEqual([short(first!.found), short(first!.expected)], [found, expected], id);
+      if (Array.isArray(found))
+        assert.deepEqual(
+          first!.pairs,
+          Array.from({ length: 15 }, (_, j) => j + 1),
+        );
     }
   });
 });

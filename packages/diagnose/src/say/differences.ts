@@ -21,7 +21,7 @@ import { short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 
-/** One difference. */
+/** One difference, in words and as numbers. */
 export interface Difference {
   readonly what:
     | 'dimensions'
@@ -35,7 +35,33 @@ export interface Difference {
     | 'no rotation';
   /** A sentence about what the kernel does and what is expected. */
   readonly words: string;
+  /** The numbers of the pairs, or the dimensions of a head, that it is about; undefined for all. */
+  readonly pairs?: readonly number[];
+  readonly dims?: readonly number[];
+  /** The first tokens, or heads of tokens, that rotate as if at other positions than those given. */
+  readonly rows?: readonly {
+    readonly batch: number;
+    readonly token: number;
+    /** Undefined for all heads. */
+    readonly head: number | undefined;
+    readonly found: number;
+    readonly expected: number;
+  }[];
+  /**
+   * What was found, and what is expected: the frequency of each of `pairs` in radians a position, negative for backward,
+   * with NaN for one that is not known; a magnitude, or those of cos and sin; or a word for a pairing or a direction.
+   */
+  readonly found?: number | string | readonly number[];
+  readonly expected?: number | string | readonly number[];
 }
+
+type MovedRow = NonNullable<Difference['rows']>[number];
+
+/** A difference without its kind. */
+type Told = Omit<Difference, 'what'>;
+
+/** The most tokens at other positions that are listed. */
+const MOST_ROWS = 64;
 
 /** Whether the measurements, run as a rotation, give y. */
 export function isProven({ explains, gains }: Identification): boolean {
@@ -55,8 +81,8 @@ export function differencesOf(expected: Expected, measured: Identification, head
   if (!found.layout) return [];
   return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
     // Another magnitude may be noise whose size is not known.
-    const words = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, of);
-    return words === undefined ? [] : [{ what, words }];
+    const told = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, of);
+    return told === undefined ? [] : [{ what, ...told }];
   });
 }
 
@@ -106,7 +132,7 @@ export function withoutPairs({ outcome, gain }: Identification): string | undefi
 
 export const MIRRORED = 'Pairs are mirrored, not only rotated: one member has the opposite sign.';
 
-type Compare = (expected: Expected, found: Compared) => string | undefined;
+type Compare = (expected: Expected, found: Compared) => Told | undefined;
 
 /** The first dimension that should rotate, and the one after the last. */
 function windowOf({ headDim, rotaryDim = headDim, rotaryOffset = 0 }: Expected['spec']): [first: number, end: number] {
@@ -133,7 +159,8 @@ const pairing: Compare = ({ spec, direction }, { layout, layouts, headDim, ...fo
     quarter: `half inside each half, ${distance} apart`,
     free: 'of no usual layout',
   };
-  return `Pairs are ${names[name] ?? name}, such as ${says(pairs[0]!)}; expected is ${spec.pairing}, such as ${says(want[0]!)}.`;
+  const words = `Pairs are ${names[name] ?? name}, such as ${says(pairs[0]!)}; expected is ${spec.pairing}, such as ${says(want[0]!)}.`;
+  return { words, found: name, expected: spec.pairing };
 };
 
 /** The dimensions that each pair is expected to be read from and written to. */
@@ -153,20 +180,25 @@ const dimensions: Compare = ({ spec }, { geometry, layout, ...found }) => {
   const [first, end] = windowOf(spec);
   const of = (wanted: DimKind): number[] => geometry!.dims.flatMap((kind, i) => (kind === wanted ? [i] : []));
   const parts: string[] = [];
+  const named: number[] = [];
   for (const [kind, value, words] of [
     ['zero', 'zero', 'hold 0 in every row'],
     ['nan', 'not finite', 'hold no finite number in any row'],
   ] as const) {
     const dims = found.dims({ kind: 'holds', dims: of(kind), value });
     if (dims.length > 0) parts.push(`Dimensions ${ranges(dims)} ${words}.`);
+    named.push(...dims);
   }
   const isOutside = (i: number): boolean => i < first || i >= end;
   const turned = found.pairs.some(({ write }) => write.some(isOutside)) ? turnedDims(found) : [];
-  if (turned.some(isOutside))
+  if (turned.some(isOutside)) {
     parts.push(`Dimensions ${ranges(turned)} rotate; only ${first}-${end - 1} should (rotary_dim ${end - first}).`);
-  else if (layout!.first > first && found.dims({ kind: 'holds', dims: [first], value: 'x' }).length > 0)
+    named.push(...turned.filter(isOutside));
+  } else if (layout!.first > first && found.dims({ kind: 'holds', dims: [first], value: 'x' }).length > 0) {
     parts.push(`The first dimension that rotates is ${layout!.first}; expected is dimension ${first}.`);
-  return parts.length > 0 ? parts.join(' ') : undefined;
+    named.push(first);
+  }
+  return parts.length > 0 ? { words: parts.join(' '), dims: named } : undefined;
 };
 
 /** The dimensions of pairs that rotate and keep their length, in every row. */
@@ -190,27 +222,38 @@ const direction: Compare = ({ direction = 'forward' }, found) => {
   ];
   if (sign === undefined) {
     if (ahead.length === 0 || back.length === 0) return undefined;
-    return `${sentence(pairsWords(ahead))} ${ahead.length === 1 ? 'rotates' : 'rotate'} forward, ${pairsWords(back)} backward.`;
+    const words = `${sentence(pairsWords(ahead))} ${ahead.length === 1 ? 'rotates' : 'rotate'} forward, ${pairsWords(back)} backward.`;
+    return { words, pairs: direction === 'forward' ? back : ahead, expected: direction };
   }
   const way = sign < 0 ? 'backward' : 'forward';
   if (way === direction || formulas.length > 0 || ahead.length + back.length < pairsTurning(pairs, sign).length)
     return undefined;
-  return `It rotates ${way}; expected is ${direction} (sin has the opposite sign).`;
+  const words = `It rotates ${way}; expected is ${direction} (sin has the opposite sign).`;
+  return { words, found: way, expected: direction };
 };
 
 const frequencies: Compare = ({ spec, direction: way }, found) => {
   const { invFreq } = frequenciesOf(spec);
+  const sign = way === 'backward' ? -1 : 1;
+  const told = (words: string, of: readonly number[]): Told => ({
+    words,
+    pairs: of,
+    found: of.map((j) => (found.pairs[j]!.known ? found.pairs[j]!.frequency : found.pairs[j]!.turns ? Number.NaN : 0)),
+    expected: of.map((j) => sign * (invFreq[j] ?? 0)),
+  });
   const known = found.pairs.flatMap(({ turns, known }, j) => (turns && known ? [j] : []));
   if (found.formulas.length > 0) {
     if (found.turning(known).length < known.length) return undefined;
-    return `The frequency of pair j is ${found.formulas.join(', or ')}; expected is ${expectedWords(spec)}.`;
+    return told(
+      `The frequency of pair j is ${found.formulas.join(', or ')}; expected is ${expectedWords(spec)}.`,
+      known,
+    );
   }
-  const table = tableWords(spec, found, way === 'backward' ? -1 : 1);
-  if (table) return `The frequency of pair j is ${table}; expected is ${expectedWords(spec)}.`;
+  const table = tableWords(spec, found, sign);
+  if (table) return told(`The frequency of pair j is ${table}; expected is ${expectedWords(spec)}.`, known);
   const pairs = found.pairs.slice(0, invFreq.length);
   const off = pairs.flatMap((pair, j) => (outside(pair, invFreq[j]!) ? [j] : []));
   const more = found.turning(known.filter((j) => j >= invFreq.length));
-  const sign = way === 'backward' ? -1 : 1;
   const still = found.turning(
     off.filter((j) => !pairs[j]!.turns),
     () => 0,
@@ -225,8 +268,8 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     found.gain === undefined ? [] : found.true({ kind: 'turns otherwise', pairs: otherwise, position: found.given });
   // Where other pairs are not understood, what looks like another frequency may be something else.
   const others = pairs.flatMap((pair, j) => ((pair.turns || pair.seen) && !off.includes(j) ? [j] : []));
-  const told = found.turning(others).length + turning.length + unknown.length + still.length;
-  if (8 * told < 7 * (others.length + off.length)) return undefined;
+  const clearly = found.turning(others).length + turning.length + unknown.length + still.length;
+  if (8 * clearly < 7 * (others.length + off.length)) return undefined;
   // A frequency that is known to a few per cent only has no factor.
   const clear = turning.filter((j) => invFreq[j]! > 0 && isClear(pairs[j]!));
   const ratios = clear.map((j) => Math.abs(pairs[j]!.frequency) / invFreq[j]!);
@@ -265,7 +308,8 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   // Others may rotate by less than the noise.
   if (more.length > 0)
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
-  return parts.length > 0 ? `${sentence(parts.join('; '))}.` : undefined;
+  const all = [...turning, ...unknown, ...still, ...more].sort((a, b) => a - b);
+  return parts.length > 0 ? told(`${sentence(parts.join('; '))}.`, all) : undefined;
 };
 
 /** A table that a kernel may make of the model's parameters and that gives every angle; undefined if none does. */
@@ -412,9 +456,13 @@ function otherReading({ step, stepBound }: FrequencyLaw, denominator: number, wa
 
 const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
   const { attentionFactor } = frequenciesOf(spec);
-  if (gains)
-    return `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(attentionFactor)} for both.`;
-  if (gain === undefined || !gainRange) return 'Not all pairs of all tokens are lengthened by the same factor.';
+  const expected = attentionFactor;
+  if (gains) {
+    const words = `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(expected)} for both.`;
+    return { words, found: [gains.cos, gains.sin], expected };
+  }
+  if (gain === undefined || !gainRange)
+    return { words: 'Not all pairs of all tokens are lengthened by the same factor.', expected };
   if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
     const square =
       attentionFactor !== 1 && Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3
@@ -425,11 +473,13 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
       return rounded >= gainRange[0] && rounded <= gainRange[1];
     });
     const formula = square || (narrow ? `, which is the expected factor in ${narrow}` : magnitudeFormula(gain, spec));
-    return `Pairs become ${short(gain)} times as long${formula}; expected is ${short(attentionFactor)}.`;
+    const words = `Pairs become ${short(gain)} times as long${formula}; expected is ${short(expected)}.`;
+    return { words, found: gain, expected };
   }
   const [first, end] = windowOf(spec);
   const beside = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' && (i < first || i >= end) ? [i] : []));
-  return beside.length > 0 ? `Dimensions ${ranges(beside)} are scaled; they should be copied.` : undefined;
+  if (beside.length === 0) return undefined;
+  return { words: `Dimensions ${ranges(beside)} are scaled; they should be copied.`, dims: beside };
 };
 
 /** A formula that gives a magnitude, and is not the expected one. */
@@ -471,13 +521,17 @@ const positions: Compare = ({ spec }, found) => {
     const all = new Set(foundPositions.map((one) => rules[0]!.map(one.given, one.unit)));
     // One position shows only its product with the frequencies.
     if (given.size > 1 && all.size === 1)
-      return `All tokens rotate alike, as if at position ${[...all][0]} by the expected frequencies; expected is the position as given.`;
+      return {
+        words: `All tokens rotate alike, as if at position ${[...all][0]} by the expected frequencies; expected is the position as given.`,
+        found: [...all][0]!,
+      };
     const first = rules[0]!.map(foundPositions[0]!.given, foundPositions[0]!.unit);
     const or =
       given.size === 1 && first !== undefined && !given.has(0)
         ? `, or every frequency is ${short(first / [...given][0]!)} times the expected one`
         : '';
-    return `It rotates by ${rules.map(({ words }) => words).join(', or by ')}${or}; expected is the position as given.`;
+    const words = `It rotates by ${rules.map((one) => one.words).join(', or by ')}${or}; expected is the position as given.`;
+    return { words, found: rules[0]!.words, expected: 'the position as given' };
   }
   if (foundPositions.length === 0 || known.length === 0 || known.some((j) => j >= invFreq.length)) return undefined;
   // Where other pairs are not understood, what looks like another position may be something else.
@@ -503,17 +557,24 @@ const positions: Compare = ({ spec }, found) => {
   if (elsewhere.length === 0) return undefined;
   const [ratio] = elsewhere.map(({ given, at }) => Number((at / given).toPrecision(4)));
   const isFactor = ({ given, at }: { given: number; at: number }): boolean => Math.abs(at - ratio! * given) < 0.01 * at;
-  if (elsewhere.length === foundPositions.filter(({ given }) => given !== 0).length && elsewhere.every(isFactor))
-    return `It rotates by ${ratio} times the position, or every frequency is ${ratio} times the expected one; expected is the position as given.`;
-  const shown = elsewhere
+  const moved = elsewhere.map(
+    ({ unit: { batch, seq, head }, given, at }): MovedRow => ({ batch, token: seq, head, found: at, expected: given }),
+  );
+  const rows = moved.slice(0, MOST_ROWS);
+  if (elsewhere.length === foundPositions.filter(({ given }) => given !== 0).length && elsewhere.every(isFactor)) {
+    const words = `It rotates by ${ratio} times the position, or every frequency is ${ratio} times the expected one; expected is the position as given.`;
+    return { words, rows };
+  }
+  const shown = moved
     .slice(0, 4)
     .map(
-      ({ unit: { batch, seq, head }, given, at }) =>
-        `batch ${batch} token ${seq}${head === undefined ? '' : ` head ${head}`} at ${short(at)} instead of ${given}`,
+      ({ batch, token, head, found, expected }) =>
+        `batch ${batch} token ${token}${head === undefined ? '' : ` head ${head}`} at ${short(found)} instead of ${expected}`,
     );
   const units = foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens';
   const rest = elsewhere.length > 4 ? ', …' : '';
-  return `The angles are not proportional to the positions as given; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
+  const words = `The angles are not proportional to the positions as given; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
+  return { words, rows };
 };
 
 const axes: Compare = ({ spec }, found) => {
@@ -527,14 +588,14 @@ const axes: Compare = ({ spec }, found) => {
   const { invFreq } = frequenciesOf(spec);
   const off = found.turning(differ, (j) => sign * invFreq[j]!);
   if (off.length === 0) return undefined;
-  return otherAxes(off.map((j) => [j, byAxis(pairs[j]!.axes, axisOfPair[j]!)]));
+  return { words: otherAxes(off.map((j) => [j, byAxis(pairs[j]!.axes, axisOfPair[j]!)])), pairs: off };
 };
 
 const heads: Compare = (_what, found) => {
   const seen = found.pairs.flatMap((pair, j) => (pair.seen ? [j] : []));
   if (found.outcome === 'mirrored')
-    return found.all({ kind: 'lengths', pairs: found.claimed(seen) }) ? MIRRORED : undefined;
-  return found.headsAgree ? undefined : 'The heads of one token rotate by different angles.';
+    return found.all({ kind: 'lengths', pairs: found.claimed(seen) }) ? { words: MIRRORED } : undefined;
+  return found.headsAgree ? undefined : { words: 'The heads of one token rotate by different angles.' };
 };
 
 /** The comparisons, in the order in which differences are listed. */
