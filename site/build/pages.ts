@@ -1,8 +1,10 @@
-/** Makes the HTML of every page from one template. A page's entry draws what is not drawn here. @module */
+/** Makes the HTML of every page from one template, and draws in it what its entry draws in the browser. @module */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Plugin } from 'vite';
+import { renderToString } from 'preact-render-to-string';
+import { createServer, type Plugin, type ViteDevServer } from 'vite';
+import { HUB, ROOT_MARK } from '../src/shell/base.js';
 import { DOCS_PAGES } from './docs.js';
 import { museumPages } from './museum.js';
 import { escaped, PAGES, type Page } from './page-list.js';
@@ -16,9 +18,6 @@ const { homepage: REPOSITORY } = JSON.parse(readFileSync(join(SITE, '../package.
 
 /** The address of the site with / at its end. Previews of links need whole addresses; without it they have relative ones. */
 const SITE_ADDRESS = process.env.SITE_ADDRESS ?? '';
-
-/** The hub that visitors may ask for a model by its name. A mirror with the same paths may take its place. */
-const HUB = 'https://huggingface.co';
 
 /** The policy allows no inline script and no eval. WebAssembly may compile, and pages may fetch any https address. */
 const POLICY = [
@@ -47,14 +46,23 @@ const OWN_POLICIES: Readonly<Record<string, string>> = {
 };
 const policyOf = ({ path }: Page): string => OWN_POLICIES[path] ?? POLICY;
 
+const rootOf = ({ path }: Page): string => '../'.repeat(path === '' ? 0 : path.split('/').length) || './';
+
+/** Draws what a page with a lead shows at first, as the browser will draw it. */
+async function drawn(page: Page, server: ViteDevServer): Promise<string> {
+  const { default: shown } = await server.ssrLoadModule(`/${page.entry}`);
+  return renderToString(shown).replaceAll(ROOT_MARK, rootOf(page));
+}
+
 /**
  * Returns the whole page.
  *
+ * @param app - the HTML of {@link drawn}
  * @param built - adds the policy, which would block the inline styles of Vite's development server
  * @param repository - an address for links to the source and its issues
  */
-export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): string {
-  const base = '../'.repeat(page.path === '' ? 0 : page.path.split('/').length) || './';
+export function pageHtml(page: Page, app: string, built: boolean, repository = REPOSITORY): string {
+  const base = rootOf(page);
   const links = [...PAGES, { path: 'docs', nav: 'Docs' }]
     .filter(({ nav }) => nav !== undefined)
     .map(({ path, nav }) => {
@@ -70,13 +78,13 @@ export function pageHtml(page: Page, built: boolean, repository = REPOSITORY): s
 <meta property="og:image" content="${escaped(SITE_ADDRESS || base)}${page.image}">
 <meta name="twitter:card" content="summary_large_image">`
     : '';
-  // A script fills `app`; the title and its lead are painted before it comes.
+  // The controls of the place are disabled until the page's script has taken it over.
   const content = page.lead
-    ? `<h1>${escaped(page.title)}</h1>\n<p class="lead">${page.lead}</p>\n<div id="app"></div>`
+    ? `<h1>${escaped(page.title)}</h1>
+<p class="lead">${page.lead}</p>
+<noscript><p class="notice">To compute, this page needs JavaScript. Its text is here without it, and so are the docs and the museum.</p></noscript>
+<fieldset id="app" role="none" disabled>${app}</fieldset>`
     : page.content;
-  const noscript = page.content
-    ? ''
-    : '<noscript><p class="notice">This page computes in your browser and needs JavaScript. The docs and the museum work without it.</p></noscript>';
   return `<!doctype html>
 <html lang="en" data-base="${base}" data-hub="${HUB}">
 <head>
@@ -89,6 +97,7 @@ ${preview}
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="${base}icon.svg" type="image/svg+xml">
 <script src="${base}theme.js"></script>
+<script type="module" src="/src/shell/shell.ts"></script>
 <script type="module" src="/${page.entry}"></script>
 </head>
 <body>
@@ -101,7 +110,6 @@ ${preview}
 </header>
 <main id="main" tabindex="-1">${content ?? ''}</main>
 <footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${source}</p></footer>
-${noscript}
 </body>
 </html>
 `;
@@ -111,6 +119,7 @@ ${noscript}
 export function pages(): Plugin {
   const byFile = new Map<string, Page>();
   let built = false;
+  let server: ViteDevServer | undefined;
   return {
     name: 'ropewalk:pages',
     config: async (_, { command }) => {
@@ -122,9 +131,24 @@ export function pages(): Plugin {
       return { build: { rollupOptions: { input: [...byFile.keys()] } } };
     },
     resolveId: (id) => (byFile.has(id) ? id : undefined),
-    load: (id) => {
+    // The build loads the entries in Node by a server that it never opens to requests.
+    configResolved: async ({ plugins, root, esbuild }) => {
+      if (!built) return;
+      const own = plugins.filter(({ name }) => name.startsWith('ropewalk:') && name !== 'ropewalk:pages');
+      server = await createServer({
+        configFile: false,
+        root,
+        esbuild,
+        plugins: own,
+        appType: 'custom',
+        server: { middlewareMode: true, hmr: false, watch: null, ws: false },
+        optimizeDeps: { noDiscovery: true },
+      });
+    },
+    closeBundle: () => server?.close(),
+    load: async (id) => {
       const page = byFile.get(id);
-      return page && pageHtml(page, built);
+      return page && pageHtml(page, page.lead && server ? await drawn(page, server) : '', built);
     },
     configureServer: (server) => () => {
       server.middlewares.use(async (request, response, next) => {
@@ -132,7 +156,9 @@ export function pages(): Plugin {
         const page = byFile.get(join(SITE, path, path.endsWith('.html') ? '' : 'index.html'));
         if (page === undefined) return next();
         response.setHeader('Content-Type', 'text/html');
-        response.end(await server.transformIndexHtml(path, pageHtml(page, false)));
+        response.end(
+          await server.transformIndexHtml(path, pageHtml(page, page.lead ? await drawn(page, server) : '', false)),
+        );
       });
     },
   };

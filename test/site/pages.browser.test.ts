@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { PAGES } from '../../site/build/page-list.js';
 import { pageHtml } from '../../site/build/pages.js';
 import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
-import { builtSite, DIST, openedSite, violations } from '../support/site.js';
+import { builtSite, DIST, openedSite, UNDER, violations } from '../support/site.js';
 
 /** Returns the gzipped bytes of the scripts that a page loads first: its entry and the entry's static imports. */
 function firstLoad(path: string): number {
@@ -27,10 +27,39 @@ test('Home loads at most 60 kB of script, gzipped', () => {
 
 test('every page has a link to the repository and its issues once the address is known', () => {
   const [home] = PAGES;
-  assert.doesNotMatch(pageHtml(home!, true, ''), /issues/);
-  const html = pageHtml(home!, true, 'https://example.org/a"b');
+  assert.doesNotMatch(pageHtml(home!, '', true, ''), /issues/);
+  const html = pageHtml(home!, '', true, 'https://example.org/a"b');
   assert.match(html, /<a href="https:\/\/example\.org\/a&quot;b">Source<\/a>/);
   assert.match(html, /<a href="https:\/\/example\.org\/a&quot;b\/issues">issues<\/a>/);
+});
+
+describe('every page without scripts in Chromium', { skip: noBrowser }, () => {
+  const opened = openedSite();
+  for (const { path } of PAGES.filter(({ lead }) => lead))
+    test(`${path || 'home'} says nothing that it does not say with them, and its controls are disabled`, async () => {
+      /** The texts of a page, but for those that only a page without scripts shows. */
+      const texts = async (javaScriptEnabled: boolean): Promise<readonly string[]> => {
+        const page = await opened.browser.newPage({ javaScriptEnabled });
+        await page.goto(`${opened.site.origin}${UNDER}${path}${path && '/'}`);
+        if (javaScriptEnabled) await page.locator('#app:enabled').waitFor({ state: 'attached' });
+        else assert.equal(await page.locator('#app :enabled').count(), 0);
+        const found = await page.locator('#app').evaluate((app) => {
+          const walker = document.createTreeWalker(app, NodeFilter.SHOW_TEXT);
+          const all: string[] = [];
+          while (walker.nextNode())
+            if (!walker.currentNode.parentElement!.closest('noscript')) all.push(walker.currentNode.nodeValue!);
+          return all;
+        });
+        await page.close();
+        return found;
+      };
+      const [without, live] = [await texts(false), (await texts(true)).join('')];
+      assert.deepEqual(
+        without.filter((text) => !live.includes(text)),
+        [],
+      );
+      assert.ok(without.join('').length > 150, without.join(''));
+    });
 });
 
 describe('every page of the site in Chromium', { skip: noBrowser }, () => {

@@ -1,5 +1,4 @@
 /** The page AI Core runs RoPE kernels on the modelled Ascend AI Core, cycle by cycle. @module */
-import '../shell/shell.js';
 import './aicore.css';
 import {
   CHIPS,
@@ -11,7 +10,6 @@ import {
   ROPE_KERNELS,
 } from '@ropewalk/ascend';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -19,6 +17,7 @@ import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { draw } from '../shell/draw.js';
 import type { Asked, Kernels, Program } from './kernel.worker.js';
 
 /** The slowest kernel takes about ten seconds for this many elements. */
@@ -494,4 +493,4 @@ function AiCore() {
   );
 }
 
-render(<AiCore />, document.querySelector('#app')!);
+export default draw(<AiCore />);

@@ -1,8 +1,6 @@
 /** The page Bench times the operators in this browser beside a copy of the same bytes. @module */
-import '../shell/shell.js';
 import './bench.css';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -10,6 +8,7 @@ import { download } from '../shared/copy.js';
 import { Drop } from '../shared/drop.js';
 import { Failure, wordsOf } from '../shared/failure.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { draw } from '../shell/draw.js';
 import type { BackendName, Bench as Benchmark, Size, Timed, Told } from './bench.worker.js';
 import { Roofline } from './roofline.js';
 
@@ -233,7 +232,7 @@ function Bench() {
         </button>
       </div>
       <p class="muted">
-        {crossOriginIsolated
+        {globalThis.crossOriginIsolated
           ? 'This page is isolated from others: threads are there, and its clock has steps of 5 µs or less.'
           : 'This page is not isolated from others: cpu has one thread, and its clock has steps of up to 1 ms. Load it once more: its service worker then isolates it.'}{' '}
         Other tabs and a hot device change the figures; compare only ratios of one run.
@@ -299,4 +298,4 @@ function Bench() {
   );
 }
 
-render(<Bench />, document.querySelector('#app')!);
+export default draw(<Bench />);

@@ -1,14 +1,13 @@
 /** The page Check runs every suite on the backends of this browser and shows a table. @module */
-import '../shell/shell.js';
 import './check.css';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
 import { Code, CopyButton, download } from '../shared/copy.js';
 import { wordsOf } from '../shared/failure.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 import {
   type Cell,
   cellsOf,
@@ -328,4 +327,4 @@ function Check() {
   );
 }
 
-render(<Check />, document.querySelector('#app')!);
+export default draw(<Check />);

@@ -1,8 +1,6 @@
 /** The page Diagnose finds the mistake of a kernel from its dumps. @module */
-import '../shell/shell.js';
 import './diagnose.css';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { fromAddress, toAddress, useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -14,6 +12,7 @@ import type { Remote } from '../shared/remote.js';
 import { Tabs } from '../shared/tabs.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 import type { Asked, Form, Kernel, Listed, Meant, Report, Role } from './diagnose.worker.js';
 import { Maps } from './maps.js';
 import { ReportView } from './report.js';
@@ -427,4 +426,4 @@ function Diagnose() {
   );
 }
 
-render(<Diagnose />, document.querySelector('#app')!);
+export default draw(<Diagnose />);

@@ -1,5 +1,4 @@
 /** Adds search, copy buttons and running examples to the pages of Docs, which are already HTML. @module */
-import '../shell/shell.js';
 import './docs.css';
 import type MiniSearch from 'minisearch';
 import { BASE } from '../shell/base.js';

@@ -1,7 +1,5 @@
 /** The page Explore shows the RoPE of a model. @module */
-import '../shell/shell.js';
 import './explore.css';
-import { render } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber, useAddressStep } from '../shared/address.js';
 import { Code } from '../shared/copy.js';
@@ -11,6 +9,7 @@ import { textFromHash, textToHash } from '../shared/link.js';
 import { ModelField } from '../shared/model-field.js';
 import { Tabs } from '../shared/tabs.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { draw } from '../shell/draw.js';
 import { Compare } from './compare.js';
 import { Convert } from './convert.js';
 import { Export } from './export.js';
@@ -300,4 +299,4 @@ const [given, failed] = await textFromHash('files', 'files')
     (sources) => [sources, undefined] as const,
     (error: unknown) => [[], error] as const,
   );
-render(<Explore given={given} failed={failed} />, document.querySelector('#app')!);
+export default draw(<Explore given={given} failed={failed} />);

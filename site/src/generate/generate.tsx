@@ -1,9 +1,7 @@
 /** The page Generate runs a language model in the browser. @module */
-import '../shell/shell.js';
 import './generate.css';
 import { type ChatMessage, type Generation, mebibytes } from '@ropewalk/model';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -12,6 +10,7 @@ import type { Source } from '../shared/model-source.js';
 import { SourceField } from '../shared/source-field.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 import type { How, Loaded, Looked, Models } from './model.worker.js';
 
 const SOURCES = { box: 'The model in the box', other: 'Another: files, a name or an address' } as const;
@@ -352,4 +351,4 @@ function Generate() {
   );
 }
 
-render(<Generate />, document.querySelector('#app')!);
+export default draw(<Generate />);

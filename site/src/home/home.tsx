@@ -1,9 +1,7 @@
 /** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
-import '../shell/shell.js';
 import './home.css';
 import { BUGS, FIRST_BUG, RIGHT, WRONG } from 'virtual:broken';
 import { BY_FORMULAS, BY_PEERS, CASES, DEPENDENCIES, KNOWN_BUGS } from 'virtual:figures';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import type { BrokenModel } from '../shared/broken-model.worker.js';
@@ -16,6 +14,7 @@ import { Slider } from '../shared/slider.js';
 import { openBroken, TwoTexts } from '../shared/two-texts.js';
 import type { Helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 
 const HEAD_DIM = 16;
 const LAST = 128;
@@ -40,22 +39,23 @@ const isBug = (text: string): text is string => DOES.has(text);
 
 /** The dials of the wrong kernel. Those of the first bug need no worker, because they are the other pairing. */
 function WrongDials({ bug, position }: { readonly bug: string; readonly position: number }) {
-  const [y, setY] = useState<Float64Array>();
+  const [found, setFound] = useState<Float64Array>();
   const [error, setError] = useState<unknown>();
   const worker = useRef<Helper<BrokenModel> | undefined>(undefined);
   useEffect(() => () => worker.current?.end(), []);
   useEffect(() => {
-    if (bug === FIRST_BUG) return setY(rotated(X, position, { pairing: 'interleaved', base: 10000 }));
+    if (bug === FIRST_BUG) return;
     let wanted = true;
     worker.current ??= openBroken();
     worker.current
       .call((broken) => broken.rotate(bug, X, position))
-      .then((found) => wanted && setY(found))
+      .then((y) => wanted && setFound(y))
       .catch((failure) => wanted && setError(failure));
     return () => {
       wanted = false;
     };
   }, [bug, position]);
+  const y = bug === FIRST_BUG ? rotated(X, position, { pairing: 'interleaved', base: 10000 }) : found;
   return (
     <>
       <Failure error={error} />
@@ -188,4 +188,4 @@ function Home() {
   );
 }
 
-render(<Home />, document.querySelector('#app')!);
+export default draw(<Home />);

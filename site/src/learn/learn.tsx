@@ -1,8 +1,6 @@
 /** The page Learn explains RoPE in ten minutes with moving figures. @module */
-import '../shell/shell.js';
 import './learn.css';
 import { KNOWN_BUGS } from 'virtual:figures';
-import { render } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { type RopeScaling, ropeFrequencies } from 'ropewalk';
 import { scrollToHash, useAddressNumber } from '../shared/address.js';
@@ -12,6 +10,7 @@ import { rotated } from '../shared/rotate.js';
 import { Slider } from '../shared/slider.js';
 import { TwoTexts } from '../shared/two-texts.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 
 /** One pair of a query and one of a key. */
 const Q = Float64Array.of(0.9, 0.25);
@@ -272,4 +271,4 @@ function Learn() {
   );
 }
 
-render(<Learn />, document.querySelector('#app')!);
+export default draw(<Learn />);

@@ -1,5 +1,4 @@
 /** The museum lists each known bug. The build draws the cards, and this script filters them. @module */
-import '../shell/shell.js';
 import './museum.css';
 import { fromAddress, scrollToHash, toAddress } from '../shared/address.js';
 

@@ -1,8 +1,6 @@
 /** The page Probe says what a model server rotates by, from its answers or from a recording of them. @module */
-import '../shell/shell.js';
 import './probe.css';
 import { proxy } from 'comlink';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -13,6 +11,7 @@ import type { Source } from '../shared/model-source.js';
 import { SourceField } from '../shared/source-field.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import { draw } from '../shell/draw.js';
 import type { Asked, Probes, Told } from './probe.worker.js';
 
 const FROM = { server: 'A server that pages may ask', recording: 'A recording of its answers' } as const;
@@ -198,4 +197,4 @@ function Probe() {
   );
 }
 
-render(<Probe />, document.querySelector('#app')!);
+export default draw(<Probe />);

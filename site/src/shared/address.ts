@@ -2,7 +2,8 @@
 import { useEffect, useState } from 'preact/hooks';
 import { decoded } from './remote.js';
 
-const pending = new URLSearchParams(location.search);
+/** The keys of the address. The build, which has none, draws what a page shows without them. */
+const pending = new URLSearchParams(globalThis.location?.search);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Writes the address after a delay, because browsers refuse more than about three changes a second. */

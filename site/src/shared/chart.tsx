@@ -27,6 +27,9 @@ export interface Series {
   readonly dashed?: boolean;
 }
 
+/** The height of a chart without its legend, in pixels, as style.css has it too. */
+const HEIGHT = 280;
+
 /** Writes the labels of ticks. uPlot passes null for a tick without a label. */
 const ticks = (_: uPlot, splits: readonly (number | null)[]): string[] =>
   splits.map((at) => (at === null ? '' : figure(at)));
@@ -46,11 +49,10 @@ export function Chart(props: {
   readonly yLabel?: string;
   readonly logX?: boolean;
   readonly logY?: boolean;
-  readonly height?: number;
 }) {
   const place = useRef<HTMLDivElement>(null);
   const theme = useTheme();
-  const { x, series, xLabel = '', yLabel = '', logX = false, logY = false, height = 280 } = props;
+  const { x, series, xLabel = '', yLabel = '', logX = false, logY = false } = props;
   const chart = useRef<uPlot | undefined>(undefined);
   const data = useMemo(
     () =>
@@ -67,7 +69,7 @@ export function Chart(props: {
     const axis = { stroke: color('muted'), grid, ticks: grid };
     const options: uPlot.Options = {
       width: Math.max(120, home.clientWidth),
-      height,
+      height: HEIGHT,
       ...(logX && { padding: [null, 28, null, null] }), // a label such as 1,000,000 ends past the last tick
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
       axes: [
@@ -93,15 +95,19 @@ export function Chart(props: {
     };
     const made = new uPlot(options, data, home);
     chart.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: Math.max(120, home.clientWidth), height }));
+    const watch = new ResizeObserver(() => made.setSize({ width: Math.max(120, home.clientWidth), height: HEIGHT }));
     watch.observe(home);
     return () => {
       watch.disconnect();
       made.destroy();
     };
-  }, [looks, xLabel, yLabel, logX, logY, height, theme]);
+  }, [looks, xLabel, yLabel, logX, logY, theme]);
   useEffect(() => {
     if (chart.current?.data !== data) chart.current?.setData(data);
   }, [data]);
-  return <div ref={place} role="img" aria-label={props.label} />;
+  return (
+    <div ref={place} class="chart" role="img" aria-label={props.label}>
+      <noscript>{props.label}</noscript>
+    </div>
+  );
 }

@@ -27,7 +27,7 @@ export async function textToHash(name: string, text: string): Promise<string | u
  * @throws {Error} whose words say that the link is too long or broken
  */
 export async function textFromHash(name: string, what: string): Promise<string | undefined> {
-  const { hash } = location;
+  const hash = globalThis.location?.hash ?? '';
   const prefix = `#${name}=`;
   if (!hash.startsWith(prefix)) return undefined;
   if (hash.length > MOST_LINK)

@@ -1,4 +1,4 @@
-/** The parts of every page: styles, theme button, service worker. Each entry imports this first. @module */
+/** The parts of every page: styles, theme button, service worker. Every page loads this before its own entry. @module */
 import './style.css';
 import { BASE } from './base.js';
 

@@ -1,7 +1,5 @@
 /** The page Write: a visitor's own RoPE kernel, run on golden cases and diagnosed as it is written. @module */
-import '../shell/shell.js';
 import './write.css';
-import { render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
@@ -9,6 +7,7 @@ import { CopyButton } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
 import { textFromHash, textToHash } from '../shared/link.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { draw } from '../shell/draw.js';
 import { Editor } from './editor.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
 import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
@@ -100,7 +99,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   const [shown, setShown] = useState<KernelCase>();
   const [text, setText] = useState(linked ?? startingText(id, language));
   const [fresh, setFresh] = useState(0); // counts the texts that the editor did not type itself
-  const [link, setLink] = useState<string | undefined>(location.href);
+  const [link, setLink] = useState<string | undefined>(globalThis.location?.href ?? '');
   const [judged, setJudged] = useState<Judged>();
   const [error, setError] = useState<unknown>(failed);
   const [running, setRunning] = useState<AbortController>();
@@ -115,6 +114,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
 
   useEffect(() => {
     call<readonly string[]>((kernels) => kernels.ids()).then(setIds, setError);
+    addEventListener('hashchange', () => location.reload()); // another link was put into this tab
   }, []);
   useEffect(() => {
     let current = true;
@@ -248,7 +248,11 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
             <button type="button" onClick={() => replaceText(startingText(id, language))}>
               Start again
             </button>
-            {link ? <CopyButton text={link} label="Copy the link" /> : <span>The text is too long for a link.</span>}
+            {link === undefined ? (
+              <span>The text is too long for a link.</span>
+            ) : (
+              <CopyButton text={link} label="Copy the link" />
+            )}
           </div>
           <Editor
             key={`${language} ${id} ${fresh}`}
@@ -281,9 +285,8 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   );
 }
 
-addEventListener('hashchange', () => location.reload()); // another link was put into this tab
 const [linked, failed] = await textFromHash('code', 'kernel').then(
   (text) => [text, undefined] as const,
   (error: unknown) => [undefined, error] as const,
 );
-render(<Write linked={linked} failed={failed} />, document.querySelector('#app')!);
+export default draw(<Write linked={linked} failed={failed} />);
