@@ -12,13 +12,19 @@ export const GEMMA3 = join(ROOT, '.scratch/models/gemma-3-270m-q4_k_m.gguf');
 /** A file of SGLang's package, which cannot be installed as a whole without a GPU. */
 export const SGLANG_DUMPER = join(ROOT, '.scratch/python/sglang_dumper.py');
 
+/** The RoPE of vLLM, SGLang and others, which cannot be installed whole either. */
+export const KERNELS = join(ROOT, '.scratch/python/kernels.zip');
+
 /**
  * The reason why tests with these peers do not run here, or false. They are "left out", which is no failure, because
  * PyPI may be out of reach. With PEERS_PYTHON=required they are skipped, which fails in CI.
  */
-export const noPython: string | false = existsSync(python('v5'))
-  ? false
-  : `${process.env.PEERS_PYTHON === 'required' ? '' : 'left out: '}the Python peers are not installed: npm run peers:python`;
+const without = (path: string): string | false =>
+  existsSync(path)
+    ? false
+    : `${process.env.PEERS_PYTHON === 'required' ? '' : 'left out: '}the Python peers are not installed: npm run peers:python`;
+export const noPython = without(python('v5'));
+export const noKernels = noPython || without(KERNELS);
 
 /** Runs a script of scripts/python. @returns what it printed @throws if it fails, with what it said */
 export function runPython(script: string, args: readonly string[], environment: 'v5' | 'v4' = 'v5'): string {
