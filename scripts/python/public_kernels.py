@@ -1,7 +1,8 @@
 """Runs the RoPE of public projects as they are published, right, and with bugs that they had put back.
 
-public_kernels.py OUT KERNELS: OUT/NAME.pt has x, y and positions, NAME.json the RoPE that was meant, and OUT/cases.json every case.
-With transformers 4 only its own kernels run. A bug is put back by other arguments, as its thread says, or by other words in
+public_kernels.py OUT KERNELS MODELS: OUT/NAME.pt has x, y and positions, NAME.json the RoPE that was meant, and
+OUT/cases.json every case. KERNELS is a zip of parts of other projects, MODELS a list of published configs; with
+transformers 4 only its own kernels run. A bug is put back by other arguments, as its thread says, or by other words in
 the source of the installed function, which is compiled again.
 """
 
@@ -22,7 +23,7 @@ import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-OUT, KERNELS = sys.argv[1:]
+OUT, KERNELS, MODELS = sys.argv[1:]
 FOUR = transformers.__version__.startswith("4.")
 HF = f"transformers=={transformers.__version__}"
 DTYPES = dict(f32=torch.float32, bf16=torch.bfloat16, f16=torch.float16)
@@ -302,6 +303,49 @@ def transformers_bugs():
         case(HF, "Gemma 3, sliding_attention", as_json("gemma3_text", gemma3), local, "f32", layer=0,
              bug="one set of parameters for every layer: huggingface/transformers#41922",
              says="base 1000000 instead of 10000 and linear scaling by 8")
+
+
+def whole(fields):
+    """A config of MODELS, which have layer_types up to their first period."""
+    types, count = fields.get("layer_types"), fields.get("num_hidden_layers")
+    return {
+        **fields,
+        **({"layer_types": [types[n % len(types)] for n in range(count)]} if types else {}),
+        **({"text_config": whole(fields["text_config"])} if "text_config" in fields else {}),
+    }
+
+
+def published_kernels():
+    with open(MODELS) as file:
+        models = json.load(file)
+    for model in models:
+        fields = whole(model["config"])
+        # GPT-J is above; there is no class of MiniCPM, Ministral's has no vision part, and Gemma 4 has a head_dim a layer.
+        if fields["model_type"] in ("gptj", "minicpm", "ministral3", "gemma4"):
+            continue
+        config = config_of(fields["model_type"], fields).get_text_config(decoder=True)
+        module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+        rope = next(value for name, value in vars(module).items() if re.fullmatch(r"(?!.*Vision)\w+RotaryEmbedding", name))
+        of_halves = getattr(module, "apply_rotary_pos_emb_interleave", None) or getattr(module, "apply_rotary_pos_emb", None)
+        dim = getattr(config, "qk_rope_head_dim", None) or getattr(config, "head_dim", None)
+        dim = dim or config.hidden_size // config.num_attention_heads
+        layout = "bsnh" if "llama4" in config.model_type else "bnsh"
+        positions = NEAR if config.max_position_embeddings < 131072 else FAR
+        if "mrope_section" in json.dumps(fields):
+            positions = torch.stack((positions, positions.flip(1) // 3, positions // 2 + 7))
+        of_layers = rope(config).rope_type if isinstance(getattr(rope(config), "rope_type", None), dict) else [None]
+        for kind in of_layers:
+            def kernel(x, positions):
+                tables = rope(config)(x, positions, **({"layer_type": kind} if kind else {}))
+                if torch.is_tensor(tables):
+                    return module.apply_rotary_emb(x, x, tables)[0]
+                part = tables[0].shape[-1] if config.model_type == "stablelm" else dim
+                return torch.cat((of_halves(x[..., :part], x[..., :part], *tables)[0], x[..., part:]), -1)
+
+            layer = config.layer_types.index(kind) if kind else None
+            name = f"{model['id']}, {kind}" if kind else model["id"]
+            dtype = ("f32", "bf16")[len(cases) % 2]
+            case(HF, name, fields, kernel, dtype, layout, positions, layer, dim=dim)
 
 
 def transformers_vision():
@@ -625,6 +669,7 @@ os.makedirs(OUT, exist_ok=True)
 transformers_kernels()
 transformers_bugs()
 if not FOUR:
+    published_kernels()
     transformers_vision()
     sys.path.append(KERNELS)
     sys.meta_path.append(Absence())
