@@ -3,7 +3,7 @@
  * rows propose claims; a sentence says what is left of them when all rows are looked at. @module
  */
 import { frequenciesOf, roundTo } from 'ropewalk';
-import { ranges, sharePairs, yarnRampEdges } from 'ropewalk/internal';
+import { dynamicNtkBase, ranges, sharePairs, yarnRampEdges } from 'ropewalk/internal';
 import { type Compared, compared } from '../fit/compared.js';
 import { factorWords } from '../fit/frequency-families.js';
 import {
@@ -435,7 +435,9 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
     return `the frequencies are those of the expected base, ${short(spec.base)},${scaled || ' without scaling'}`;
   if (!(found.error < 0.5)) return undefined;
   const about = found.error > 1e-4 ? ` (± ${short(Number((100 * found.error).toPrecision(1)))} %)` : '';
-  return `the frequencies are those of base ${short(found.base)}${about} instead of ${short(spec.base)}${scaled}${otherReading(law, denominator, spec.base)}`;
+  const ntk = spec.scaling?.kind === 'dynamicNtk' ? dynamicNtkBase(spec.base, denominator, spec.scaling) : spec.base;
+  const wanted = ntk === spec.base ? short(ntk) : `${short(ntk)} (${short(spec.base)} by dynamic NTK)`;
+  return `the frequencies are those of base ${short(found.base)}${about} instead of ${wanted}${scaled}${otherReading(law, denominator, spec.base)}`;
 }
 
 /** The factor of a scaling, with its bound if that is more than rounding. */

@@ -903,7 +903,7 @@ function lawIs(words: string, scene: Scene, rotation: Rotation): string | undefi
   }
   const { groups } =
     new RegExp(
-      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER})?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling(?<either>, or positions divided,)? by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
+      `^are those of (?:the expected base, (?<own>${NUMBER}),|base (?<base>${NUMBER})(?: \\(± (?<error>${NUMBER}) %\\))?(?: instead of ${NUMBER}(?: \\(${NUMBER} by dynamic NTK\\))?)?)(?: with exponents over head_dim=(?<over>\\d+) instead of \\d+)?(?: without scaling| with (?<kind>\\w+) scaling(?<either>, or positions divided,)? by (?<factor>${NUMBER})(?: \\(± ${NUMBER} relative\\))?)?(?:, or of the expected base with exponents over \\d+(?: \\(j/\\d+\\))? instead of \\d+)?$`,
     ).exec(words) ?? {};
   if (!groups) return `"${words}" is not understood`;
   const value = Number(groups.own ?? groups.base);
