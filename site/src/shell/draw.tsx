@@ -8,10 +8,11 @@ import { render, type VNode } from 'preact';
  * @returns the same, which the build makes HTML of
  */
 export function draw(page: VNode): VNode {
+  const shown = <div>{page}</div>; // built elements that are not used again are removed below an element only
   if (typeof document !== 'undefined') {
     const place = document.querySelector<HTMLFieldSetElement>('#app')!;
-    render(page, place);
+    render(shown, place);
     place.disabled = false;
   }
-  return page;
+  return shown;
 }
