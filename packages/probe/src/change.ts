@@ -39,6 +39,8 @@ export interface Change {
   /** Divides the logits. */
   readonly temperature?: number;
   readonly penalty?: Penalty;
+  /** The context on which scalings depend. Default: that of the session. */
+  readonly context?: number;
 }
 
 /** An engine on our kernels whose models can be run with changes. The weights are loaded once. */
@@ -66,7 +68,8 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
     open(description) {
       const { config } = description;
       opened.add(config);
-      const layers = (context: number): Layers => changedLayers(config.layers(context), engine.change);
+      const layers = (context: number): Layers =>
+        changedLayers(config.layers(engine.change.context ?? context), engine.change);
       const changed: DecoderConfig = {
         ...config,
         layers,

@@ -1,5 +1,7 @@
 /** Computes what the model of the files would answer, with a change or without. @module */
-import { logits, type Model } from '@ropewalk/model';
+import type { Model } from '@ropewalk/model';
+import type { DecoderSession, KernelSequence } from '@ropewalk/model/internal';
+import { planRearrange } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
 import type { Change, ChangeableEngine, Penalty } from './change.js';
 import type { Row } from './server.js';
@@ -10,11 +12,30 @@ export interface Observed {
   readonly rows: readonly Row[];
 }
 
-/** The most logits that are kept, for temperatures: 64 MB. */
-const MAX_KEPT = 2 ** 24;
+/** The most logits that are kept, for temperatures and penalties: 192 MiB, which 1,000 tokens of 50,000 words take. */
+const MAX_KEPT = 3 * 2 ** 24;
+
+/** The tokens of a block, where its logits are few: more are no faster, and take more memory. */
+const BLOCK = 128;
+
+/** The least tokens of a block, and its logits. */
+const LEAST_BLOCK = 32;
+const BLOCK_LOGITS = 2 ** 22;
 
 /** The tokens of an answer that is made up here. */
 const LIKELIEST = 20;
+
+/** The rows that are compared, and when to stop. */
+export interface Part {
+  /** Only rows after more than so many tokens. The change leaves the tokens before as they are. */
+  readonly from?: number;
+  /** Only rows after at most so many tokens. */
+  readonly most?: number;
+  /** The token counts at which {@link enough} is asked. */
+  readonly stops?: readonly number[];
+  /** Says whether the rows so far are enough. */
+  enough?(rows: readonly Float64Array[], seen: number): boolean;
+}
 
 /** Computes log-probabilities. The logits of the model without a change are kept, as far as they have room. */
 export class Expected {
@@ -24,6 +45,8 @@ export class Expected {
   readonly #context: number;
   readonly #kept = new WeakMap<Observed, Map<number, Float32Array>>();
   #room = MAX_KEPT;
+  /** Tokens that no change has reached. */
+  #prefix: { readonly session: DecoderSession; readonly tokens: readonly number[] } | undefined;
 
   constructor(model: Model, engine: ChangeableEngine, context: number) {
     this.model = model;
@@ -49,87 +72,182 @@ export class Expected {
   /**
    * Computes the differences between the server's log-probabilities and ours, a list for each row.
    *
-   * @param most - only rows after at most so many tokens
+   * @param part - the rows, and when to stop
    */
-  async differences(observed: Observed, change: Change, most = observed.tokens.length): Promise<Float64Array[]> {
+  async differences(observed: Observed, change: Change, part: Part = {}): Promise<Float64Array[]> {
     const { tokens, rows } = observed;
-    const wanted = rows.filter(({ seen }) => seen <= most);
+    const { from = 0, most = tokens.length, stops = [], enough = () => false } = part;
+    const wanted = rows.filter(({ seen }) => seen > from && seen <= most);
+    if (wanted.length === 0) return [];
     const last = Math.max(...wanted.map(({ seen }) => seen));
     const { vocabSize } = this.model.config;
     const { positions, temperature = 1, penalty, ...more } = change;
     const of = (row: Row, own: Float32Array): Float64Array =>
-      difference(row, penalised(own, tokens.slice(0, row.seen), penalty), temperature);
+      difference(row, own, temperature, penalised(own, tokens.slice(0, row.seen), penalty));
     const isPlain = positions === undefined && Object.keys(more).length === 0;
     const kept = isPlain ? this.#kept.get(observed) : undefined;
     if (kept && wanted.every(({ seen }) => kept.has(seen))) return wanted.map((row) => of(row, kept.get(row.seen)!));
     const keep = new Map<number, Float32Array>();
-    const found = new Map<number, Float64Array>();
-    const places = new Map(wanted.map((row) => [row.seen, row]));
-    for await (const [seen, own] of this.#logits(tokens.slice(0, last), change)) {
-      const row = places.get(seen);
-      if (!row) continue;
-      found.set(seen, of(row, own));
-      if (isPlain && !kept && this.#room >= vocabSize) {
-        keep.set(seen, own.slice());
-        this.#room -= vocabSize;
+    const found: Float64Array[] = [];
+    const ends = stops.filter((stop) => stop < last);
+    for await (const [seen, own] of this.#logits(tokens.slice(0, last), change, from, stops)) {
+      const row = wanted[found.length];
+      if (row?.seen === seen) {
+        found.push(of(row, own));
+        if (isPlain && !kept && this.#room >= vocabSize) {
+          keep.set(seen, own.slice());
+          this.#room -= vocabSize;
+        }
       }
+      if (ends.includes(seen) && enough(found, seen)) break;
     }
     if (keep.size > 0) this.#kept.set(observed, keep);
-    return wanted.map(({ seen }) => found.get(seen)!);
+    return found;
+  }
+
+  /** Frees what is held. */
+  dispose(): void {
+    this.#prefix?.session.dispose();
+    this.#prefix = undefined;
   }
 
   /** Answers as a server with a change does: with the likeliest tokens after each. */
   async answers(tokens: readonly number[], change: Change): Promise<Observed> {
     const rows: Row[] = [];
-    for await (const [seen, plain] of this.#logits(tokens, change)) {
-      const own = penalised(plain, tokens.slice(0, seen), change.penalty);
+    for await (const [seen, own] of this.#logits(tokens, change)) {
+      const changed = penalised(own, tokens.slice(0, seen), change.penalty);
+      const of = (id: number): number => changed.get(id) ?? own[id]!;
       const ids = Array.from(own.keys())
-        .sort((a, b) => own[b]! - own[a]!)
+        .sort((a, b) => of(b) - of(a))
         .slice(0, LIKELIEST);
       const none = { seen, ids, logprobs: ids.map(() => 0) };
-      rows.push({ ...none, logprobs: Array.from(difference(none, own, change.temperature ?? 1), (one) => -one) });
+      const apart = difference(none, own, change.temperature ?? 1, changed);
+      rows.push({ ...none, logprobs: Array.from(apart, (one) => -one) });
     }
     return { tokens, rows };
   }
 
-  /** Runs the model with a change. @returns the logits after so many tokens, until the next step */
-  async *#logits(tokens: readonly number[], change: Change): AsyncGenerator<[seen: number, row: Float32Array]> {
+  /**
+   * Runs the model with a change. Keys and values of tokens that no change reaches are computed once.
+   *
+   * @param from - the tokens in front that the change leaves as they are
+   * @param stops - token counts between which a caller may stop
+   * @returns the logits after so many tokens, until the next step
+   */
+  async *#logits(
+    tokens: readonly number[],
+    change: Change,
+    from = 0,
+    stops: readonly number[] = [],
+  ): AsyncGenerator<[seen: number, row: Float32Array]> {
     const { vocabSize } = this.model.config;
-    const { positions } = change;
+    const places = change.positions?.(tokens.length);
     const context = Math.max(this.#context, tokens.length);
-    const options = { context, ...(positions ? { positions: positions(tokens.length) } : {}) };
-    this.#engine.change = change;
+    const step = Math.max(LEAST_BLOCK, Math.min(BLOCK, Math.floor(BLOCK_LOGITS / vocabSize)));
+    const shared = from > 0 ? await this.#begun(tokens.slice(0, from), context) : undefined;
+    const session = this.#open(tokens.length, change, context);
     try {
-      let seen = 0;
-      for await (const block of logits(this.model, tokens, options))
+      if (shared) copyRows(shared, session, from);
+      for (let at = shared ? from : 0; at < tokens.length; ) {
+        const to = Math.min(tokens.length, at + step, ...stops.filter((stop) => stop > at));
+        this.#engine.change = { ...change, context };
+        const options = { logits: 'all', ...(places && { positions: places.slice(at, to) }) } as const;
+        const block = await session.append(tokens.slice(at, to), options);
+        this.#engine.change = {};
         for (let start = 0; start < block.length; start += vocabSize)
-          yield [++seen, block.subarray(start, start + vocabSize)];
+          yield [++at, block.subarray(start, start + vocabSize)];
+      }
+    } finally {
+      this.#engine.change = {};
+      session.dispose();
+    }
+  }
+
+  /** Opens a session for so many tokens that makes a change. */
+  #open(count: number, change: Change, context: number): DecoderSession {
+    this.#engine.change = { ...change, context };
+    try {
+      return this.model.openSession({ context: count }) as DecoderSession;
     } finally {
       this.#engine.change = {};
     }
   }
-}
 
-/** Logits after a penalty for tokens that came before. */
-function penalised(logits: Float32Array, before: readonly number[], penalty: Penalty | undefined): Float32Array {
-  if (!penalty) return logits;
-  const { kind, by, last = before.length } = penalty;
-  const counts = new Map<number, number>();
-  for (const id of before.slice(-last)) counts.set(id, (counts.get(id) ?? 0) + 1);
-  const all = logits.slice();
-  for (const [id, count] of counts) {
-    if (kind === 'repetition') all[id]! *= all[id]! > 0 ? 1 / by : by;
-    else all[id]! += Math.log(by) * (kind === 'frequency' ? count : 1);
+  /** Returns a session that has seen at least these tokens, without a change; undefined if the model has states. */
+  async #begun(tokens: readonly number[], context: number): Promise<DecoderSession | undefined> {
+    if (this.model.config.recurrent) return undefined;
+    const held = this.#prefix?.tokens ?? [];
+    if (tokens.length > held.length || tokens.some((id, n) => id !== held[n])) {
+      this.#prefix?.session.dispose();
+      const session = this.#open(tokens.length, {}, context);
+      this.#prefix = { session, tokens };
+      await session.append(tokens, { logits: 'none' });
+    }
+    return this.#prefix!.session;
   }
-  return all;
 }
 
-function difference({ ids, logprobs }: Row, logits: Float32Array, temperature: number): Float64Array {
+/** Copies the keys and values of the first tokens of a session into an empty one. */
+function copyRows(from: DecoderSession, to: DecoderSession, count: number): void {
+  const [source, target] = [from, to].map(({ sequence }) => sequence as KernelSequence) as [
+    KernelSequence,
+    KernelSequence,
+  ];
+  for (const part of ['k', 'v', 'kScales', 'vScales'] as const)
+    source.cache[part].forEach((rows, layer) => {
+      if (rows)
+        source.decoder.runner.run(
+          planRearrange(rows.slice(0, 0, count), target.cache[part][layer]!.slice(0, 0, count)),
+        );
+    });
+  target.length = count;
+}
+
+/** The logits that a penalty for tokens that came before changes, by their ids. */
+function penalised(
+  logits: Float32Array,
+  before: readonly number[],
+  penalty: Penalty | undefined,
+): ReadonlyMap<number, number> {
+  const changed = new Map<number, number>();
+  if (!penalty) return changed;
+  const { kind, by, last = before.length } = penalty;
+  for (const id of before.slice(-last)) {
+    const logit = logits[id]!;
+    if (kind === 'repetition') changed.set(id, logit * (logit > 0 ? 1 / by : by));
+    else changed.set(id, ((kind === 'frequency' ? changed.get(id) : undefined) ?? logit) + Math.log(by));
+  }
+  return changed;
+}
+
+/** The largest logit of a row, and the sum of exponentials to it at the last temperature. */
+const sums = new WeakMap<Float32Array, { readonly temperature: number; readonly top: number; readonly sum: number }>();
+
+function sumOf(logits: Float32Array, temperature: number): { readonly top: number; readonly sum: number } {
+  const known = sums.get(logits);
+  if (known?.temperature === temperature) return known;
   let top = Number.NEGATIVE_INFINITY;
   // Over a vocabulary an index is twice as fast as an iterator (V8 11).
   for (let id = 0; id < logits.length; id++) if (logits[id]! > top) top = logits[id]!;
   let sum = 0;
   for (let id = 0; id < logits.length; id++) sum += Math.exp((logits[id]! - top) / temperature);
+  sums.set(logits, { temperature, top, sum });
+  return { top, sum };
+}
+
+function difference(
+  { ids, logprobs }: Row,
+  logits: Float32Array,
+  temperature: number,
+  changed: ReadonlyMap<number, number>,
+): Float64Array {
+  const { top, sum: plain } = sumOf(logits, temperature);
+  let sum = plain;
+  for (const [id, to] of changed)
+    sum += Math.exp((to - top) / temperature) - Math.exp((logits[id]! - top) / temperature);
   const log = Math.log(sum);
-  return Float64Array.from(ids, (id, n) => logprobs[n]! - ((logits[id]! - top) / temperature - log));
+  return Float64Array.from(
+    ids,
+    (id, n) => logprobs[n]! - (((changed.get(id) ?? logits[id]!) - top) / temperature - log),
+  );
 }

@@ -9,7 +9,7 @@
  * @module
  */
 import type { Change } from './change.js';
-import type { Expected, Observed } from './expected.js';
+import type { Expected, Observed, Part } from './expected.js';
 import {
   type Hypothesis,
   type Kind,
@@ -30,6 +30,8 @@ export interface Fit {
   readonly range?: Range | undefined;
   /** The root mean square of the differences that it leaves, in nats. */
   readonly left: number;
+  /** The first tokens that exclude it, where it was not run over all of them. */
+  readonly tokens?: number;
 }
 
 /** The nearest values below and above that were tried and are excluded; undefined where none of the ladder is. */
@@ -124,6 +126,10 @@ const LONG = 512;
  * grow like angles at most: those that are half of a text's squares are a seventeenth of the squares of its quarter.
  */
 const LEAVES_PART = 0.97;
+/** The tokens after which most hypotheses are excluded already. */
+const FEW = 8;
+/** The share of the squares that a hypothesis leaves which is looked at before others. */
+const CLOSE = 0.05;
 /** The share of the differences that a hypothesis may leave, however small the noise: its number is not fitted exactly. */
 const EXPLAINED = 0.02;
 /** The scalings whose factor is fitted at most. */
@@ -138,7 +144,7 @@ const ASIDE = 1.05;
 /** No difference is below the rounding of f32 and of decimal texts: then nothing is better than anything. */
 const TINY = 1e-10;
 
-type Differences = readonly Float64Array[];
+type Differences = (change: Change, part?: Part) => Promise<Float64Array[]>;
 
 /** A hypothesis that was tried on the rows after at most `most` tokens, and the squares that it leaves there. */
 interface Tried {
@@ -147,6 +153,8 @@ interface Tried {
   /** The mean square of each row, and their sum. */
   readonly rows: readonly number[];
   readonly squares: number;
+  /** The differences in the rows that it changes. */
+  readonly differences: readonly Float64Array[];
 }
 
 /**
@@ -167,8 +175,8 @@ export async function judge(
   for (const one of [...single, text]) expected.check(one);
   const temperature = await temperatureOf(single, expected);
   const noise = Math.sqrt(meanOf(await squaresOf(single, expected, temperature)));
-  const search = await Search.start(text, (change, most) =>
-    expected.differences(text, { temperature, ...change }, most),
+  const search = await Search.start(text, noise, (change, part) =>
+    expected.differences(text, { temperature, ...change }, part),
   );
   const difference = Math.sqrt(meanOf(search.own));
   const lone = text.rows.filter(({ ids }) => ids.length === 1).length > text.rows.length / 2;
@@ -193,18 +201,31 @@ export async function judge(
     // A scale takes about as many runs as 20 hypotheses.
     const total = 20 * scales.length + hypotheses.length;
     let done = 0;
-    for (const hypothesis of hypotheses) {
-      tried.push(await search.screen(hypothesis));
-      onStep(++done / total);
-    }
-    if (difference <= NEAR) for (const scale of scales) tried.push(await search.fitNear(scale, within));
-    else {
+    const screen = async (list: readonly Hypothesis[]): Promise<void> => {
+      for (const hypothesis of list) {
+        tried.push(await search.screen(hypothesis));
+        onStep(++done / total);
+      }
+    };
+    if (difference <= NEAR) {
+      await screen(hypotheses);
+      for (const scale of scales) tried.push(await search.fitNear(scale, within));
+    } else {
+      const places = hypotheses.filter(({ at }) => at !== undefined);
+      await screen(places);
+      await search.lead(tried);
       const begun: Begun[] = [];
       for (const scale of scales) {
-        begun.push(await search.begin(scale));
+        const one = await search.begin(scale);
+        if (one.share <= CLOSE && !search.leader) {
+          tried.push(await search.fit(one, one.share));
+          await search.lead(tried);
+        } else begun.push(one);
         onStep((done += 10) / total);
       }
-      const least = Math.min(...tried.map((one) => search.share(one)), ...begun.map(({ share }) => share));
+      await screen(hypotheses.filter(({ at }) => at === undefined));
+      await search.lead(tried);
+      const least = Math.min(...begun.map(({ share }) => share), ...tried.map((one) => search.share(one)));
       for (const one of begun) {
         tried.push(await search.fit(one, least));
         onStep((done += 10) / total);
@@ -229,23 +250,22 @@ class Search {
   readonly text: Observed;
   /** The mean square of each row for the model itself. */
   readonly own: readonly number[];
-  readonly #differences: (change: Change, most?: number) => Promise<Differences>;
+  /** A hypothesis that explains the whole text. Where there is one, others are run until they are far behind it. */
+  leader: Tried | undefined;
+  readonly #noise: number;
+  /** Runs over the whole text. */
+  readonly #whole = new Map<string, Tried>();
+  readonly #differences: Differences;
 
-  private constructor(
-    text: Observed,
-    own: readonly number[],
-    differences: (change: Change, most?: number) => Promise<Differences>,
-  ) {
+  private constructor(text: Observed, noise: number, own: readonly number[], differences: Differences) {
     this.text = text;
     this.own = own;
+    this.#noise = noise;
     this.#differences = differences;
   }
 
-  static async start(
-    text: Observed,
-    differences: (change: Change, most?: number) => Promise<Differences>,
-  ): Promise<Search> {
-    return new Search(text, (await differences({})).map(squareOf), differences);
+  static async start(text: Observed, noise: number, differences: Differences): Promise<Search> {
+    return new Search(text, noise, (await differences({})).map(squareOf), differences);
   }
 
   get count(): number {
@@ -255,6 +275,11 @@ class Search {
   /** The tokens over which a number is fitted first: all of a short text. */
   get part(): number {
     return this.count > LONG ? Math.ceil(this.count / 4) : this.count;
+  }
+
+  /** The tokens after which a run over all of them may end. */
+  get stops(): number[] {
+    return [SCREEN, this.part, 2 * this.part];
   }
 
   /** Counts the rows after at most so many tokens. */
@@ -267,17 +292,65 @@ class Search {
     return sum(this.own.slice(0, this.rows(most)));
   }
 
-  async run(hypothesis: Hypothesis, most = this.count): Promise<Tried> {
-    const rows = (await this.#differences(hypothesis.change, most)).map(squareOf);
-    return { hypothesis, most, rows, squares: sum(rows) };
+  /**
+   * Runs a hypothesis over the first tokens.
+   *
+   * @param enough - asked after so many tokens whether the rest is not needed
+   */
+  async run(
+    { ...hypothesis }: Hypothesis,
+    most = this.count,
+    stops: readonly number[] = [],
+    enough: (tried: Tried) => boolean = () => false,
+  ): Promise<Tried> {
+    const { at: from = 0 } = hypothesis;
+    const before = this.own.slice(0, this.rows(from));
+    const triedAfter = (seen: number, found: readonly Float64Array[]): Tried => {
+      const rows = [...before, ...found.map(squareOf)];
+      return { hypothesis, most: seen, rows, squares: sum(rows), differences: found };
+    };
+    let last = most;
+    const key = `${hypothesis.says} ${hypothesis.value}`;
+    const known = this.#whole.get(key);
+    if (known && most === this.count) return { ...known, hypothesis };
+    const found = await this.#differences(hypothesis.change, {
+      from,
+      most,
+      stops,
+      enough: (rows, seen) => {
+        const stopped = enough(triedAfter(seen, rows));
+        if (stopped) last = seen;
+        return stopped;
+      },
+    });
+    const tried = triedAfter(last, found);
+    if (last === this.count) this.#whole.set(key, tried);
+    return tried;
   }
 
   /** Runs a hypothesis over the first tokens, and over more of them unless these exclude it. */
   async screen(hypothesis: Hypothesis): Promise<Tried> {
-    const { at } = hypothesis;
-    const most = Math.min(this.count, Math.max(SCREEN, (at ?? 0) + SCREEN / 2));
-    const first = await this.run(hypothesis, at === undefined ? Math.min(most, FIRST) : most);
-    return first.most === most || this.gain(first) <= -APART ? first : this.run(hypothesis, most);
+    const { at = 0 } = hypothesis;
+    const stops = at > 0 ? [at + FEW] : [FEW, FIRST];
+    return this.run(hypothesis, Math.min(this.count, at > 0 ? at + FIRST : SCREEN), stops, (one) => {
+      return this.gain(one) <= (one.most === at + FEW ? -2 * APART : -APART) || this.isBehind(one);
+    });
+  }
+
+  /** Whether a hypothesis that explains the text is far better than another, in the rows that the other was tried on. */
+  isBehind({ most, squares }: Tried): boolean {
+    const rows = this.rows(most);
+    return this.leader !== undefined && Search.better(rows, sum(this.leader.rows.slice(0, rows)), squares) >= 2 * APART;
+  }
+
+  /** Runs the best of those that were tried over the whole text if it is close to the answers, to be the leader. */
+  async lead(tried: Tried[]): Promise<void> {
+    if (this.leader) return;
+    const [best] = tried.filter((one) => this.gain(one) >= CLEAR).sort((a, b) => this.share(a) - this.share(b));
+    if (!best || this.share(best) > CLOSE) return;
+    const whole = best.most === this.count ? best : await this.run(best.hypothesis);
+    tried[tried.indexOf(best)] = whole;
+    if (isNoise(whole.rows, this.#noise) && this.share(whole) <= CLOSE) this.leader = whole;
   }
 
   /** Says how much better one sum of squares is than another, for so many rows. Positive: `a` is better. */
@@ -300,7 +373,8 @@ class Search {
     const { own } = scale;
     const at = (value: number, most?: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
     const squares = sum(this.own);
-    const unmoved = { hypothesis: { ...scale.at(own), scale }, most: this.count, rows: this.own, squares };
+    const hypothesis = { ...scale.at(own), scale };
+    const unmoved: Tried = { hypothesis, most: this.count, rows: this.own, squares, differences: [] };
     if (squares <= this.own.length * LEAST_NOISE ** 2) return unmoved;
     for (const most of new Set(within ? [this.part, this.count] : [this.count])) {
       const middle = this.ownSquares(most);
@@ -308,9 +382,11 @@ class Search {
       const bend = (below + above) / 2 - middle;
       const vertex = bend > 0 ? middle - ((above - below) / 4) ** 2 / bend : 0;
       const leaves = most === this.count ? LEAVES : LEAVES_PART;
-      if (below >= middle && above >= middle && vertex >= leaves * middle) return unmoved;
+      if (Math.min(below, above, vertex) >= leaves * middle) return unmoved;
     }
-    return narrow(at, own, 1.5, 8);
+    if (this.part === this.count) return approach(at, own, 1.5, 6);
+    const part = await approach((value) => at(value, this.part), own, 1.5, 6);
+    return approach(at, part.hypothesis.value!, 1.05, 3);
   }
 
   /** Looks for the best places of a scale: a grid over few tokens. */
@@ -319,13 +395,18 @@ class Search {
     const most = Math.min(this.count, FIRST);
     const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
     const left: Tried[] = [];
-    for (const value of grid) left.push(await at(value));
+    for (const value of grid)
+      left.push(await this.run({ ...scale.at(value), scale }, most, [FEW], (one) => this.isBehind(one)));
     const lowest = left
-      .filter(({ squares }, n) => [left[n - 1], left[n + 1]].every((next) => squares <= (next?.squares ?? Infinity)))
+      .filter(({ squares, most: reached }, n) => {
+        return reached === most && [left[n - 1], left[n + 1]].every((next) => squares <= (next?.squares ?? Infinity));
+      })
       .sort(bySquares)
       .slice(0, 3);
     const best: Tried[] = [];
-    for (const { hypothesis } of lowest) best.push(await narrow(at, hypothesis.value!, grid[1]! / grid[0]!, 5));
+    for (const one of lowest) best.push(await approach(at, one.hypothesis.value!, grid[1]! / grid[0]!, 4, one));
+    // All are far behind.
+    if (best.length === 0) return { scale, best: left.slice(0, 1), share: 1 };
     best.sort(bySquares);
     return { scale, best, share: this.share(best[0]!) };
   }
@@ -338,20 +419,21 @@ class Search {
     const isLong = this.part < this.count;
     // The number that few tokens give is near the right one, so that the whole text takes fewer steps.
     for (const [most, reach, steps] of [
-      [Math.min(this.count, 4 * FIRST), Math.sqrt(grid[1]! / grid[0]!), 9],
-      ...(isLong ? ([[this.part, 1.2, 6]] as const) : []),
-      [this.count, isLong ? 1.05 : 1.2, isLong ? 3 : 6],
+      [Math.min(this.count, 4 * FIRST), Math.sqrt(grid[1]! / grid[0]!), 6],
+      ...(isLong ? ([[this.part, 1.2, 5]] as const) : []),
+      [this.count, isLong ? 1.05 : 1.2, isLong ? 3 : 5],
     ] as const) {
       const share = this.share(found);
-      if (share > 0.9 || share > Math.max(0.05, 4 * least)) break;
+      if (share > 0.9 || share > Math.max(CLOSE, 4 * least) || this.isBehind(found)) break;
       const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
       if (isLong && most === this.count) {
         // A round number that leaves nothing of a long text needs no more steps.
-        const round: Tried = await this.run((await this.rounded(found)).hypothesis);
-        if (round.squares <= round.rows.length * LEAST_NOISE ** 2) return round;
+        open = [await this.run((await this.rounded(found)).hypothesis)];
+        if (open[0]!.squares <= open[0]!.rows.length * LEAST_NOISE ** 2) return open[0]!;
       }
       const next: Tried[] = [];
-      for (const { hypothesis } of open) next.push(await narrow(at, hypothesis.value!, reach, steps));
+      for (const one of open)
+        next.push(await approach(at, one.hypothesis.value!, reach, steps, one.most === most ? one : undefined));
       open = next.sort(bySquares).slice(0, 1);
       found = open[0]!;
     }
@@ -361,17 +443,16 @@ class Search {
   /** Runs the best hypotheses over the whole text, in place, and at least one of them if any is better than the model. */
   async finish(tried: Tried[], noise: number): Promise<void> {
     const partly = tried.filter(({ most }) => most < this.count).sort((a, b) => this.share(a) - this.share(b));
-    const least = tried.some((one) => this.gain(one) >= CLEAR) || partly.length === tried.length ? 1 : 0;
+    const clear = tried.some((one) => this.gain(one) >= CLEAR);
+    const least = !this.leader && (clear || partly.length === tried.length) ? 1 : 0;
     for (const [n, one] of partly.slice(0, 8).entries()) {
       const [best] = tried.filter(({ most }) => most === this.count).sort(bySquares);
+      if (!this.leader && best && isNoise(best.rows, noise)) this.leader = best;
       // Where one explains all, no other can make up for what the first rows say.
-      const rows = this.rows(one.most);
-      const isBehind =
-        best !== undefined &&
-        isNoise(best.rows, noise) &&
-        Search.better(rows, sum(best.rows.slice(0, rows)), one.squares) >= 2 * APART;
-      if (n < least || (!isBehind && this.gain(one) > -APART))
-        tried[tried.indexOf(one)] = await this.run(one.hypothesis);
+      if (n < least || (!this.isBehind(one) && this.gain(one) > -APART))
+        tried[tried.indexOf(one)] = await this.run(one.hypothesis, this.count, this.stops, (part) => {
+          return n >= least && (this.isBehind(part) || this.gain(part) <= -2 * APART);
+        });
     }
   }
 
@@ -404,7 +485,7 @@ class Search {
       seen.add(at(1).says);
       const { part } = this;
       const run = (factor: number): Promise<Tried> => this.run({ ...at(factor), fitted: true }, part);
-      const fitted = await narrow(run, hypothesis.value!, 4, 11);
+      const fitted = await approach(run, hypothesis.value!, 4, 8);
       if (n >= 3 || Search.better(this.rows(part), fitted.squares, squares) >= APART)
         tried.push(part === this.count ? fitted : await this.run(fitted.hypothesis));
       if (fitted.squares >= least) continue;
@@ -428,18 +509,12 @@ class Search {
 
   /**
    * Says how much worse a hypothesis is than one that leaves these squares in the rows after at most `most` tokens. Where
-   * a quarter of a long text says enough, the rest is not run.
+   * the first of them say enough, the rest is not run.
    */
   async worse(rows: readonly number[], hypothesis: Hypothesis, most = this.count): Promise<number> {
-    const by = async (tokens: number): Promise<number> => {
-      const { squares } = await this.run(hypothesis, tokens);
-      return Search.better(this.rows(tokens), sum(rows.slice(0, this.rows(tokens))), squares);
-    };
-    if (this.part < most) {
-      const first = await by(this.part);
-      if (first >= 2 * APART) return first;
-    }
-    return by(most);
+    const by = ({ most: tokens, squares }: Tried): number =>
+      Search.better(this.rows(tokens), sum(rows.slice(0, this.rows(tokens))), squares);
+    return by(await this.run(hypothesis, most, this.stops, (one) => by(one) >= 2 * APART));
   }
 
   /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps. */
@@ -481,8 +556,48 @@ async function squaresOf(all: readonly Observed[], expected: Expected, temperatu
   return squares;
 }
 
+/** Differences of numbers that are nearer than this are not looked for: a range is half a percent wide. */
+const PRECISE = 5e-4;
+
+/**
+ * Finds the value near `start` that leaves the least squares, by steps of Gauss and Newton on the logarithm: differences
+ * are nearly linear there, so that the line through those of two values says where the least is.
+ *
+ * @param steps - the most values that are tried
+ * @param known - `start` itself, if it was tried
+ */
+async function approach(
+  of: (value: number) => Promise<Tried>,
+  start: number,
+  reach: number,
+  steps: number,
+  known?: Tried,
+): Promise<Tried> {
+  const [middle, most] = [Math.log(start), Math.log(reach)];
+  const at = async (log: number) => ({ log, found: await of(Math.exp(log)) });
+  let best = known ? { log: middle, found: known } : await at(middle);
+  let other = await at(middle + most / 10);
+  if (other.found.squares < best.found.squares) [best, other] = [other, best];
+  for (let n = 2; n < steps; n++) {
+    let [along, across] = [0, 0];
+    for (const [row, here] of best.found.differences.entries()) {
+      const there = other.found.differences[row]!;
+      for (let i = 0; i < here.length; i++) {
+        along += ((there[i]! - here[i]!) * here[i]!) / here.length;
+        across += (there[i]! - here[i]!) ** 2 / here.length;
+      }
+    }
+    const log = Math.max(middle - most, Math.min(middle + most, best.log - ((other.log - best.log) * along) / across));
+    if (!(Math.abs(log - best.log) > PRECISE)) break;
+    const next = await at(log);
+    if (next.found.squares < best.found.squares) [best, other] = [next, best];
+    else other = next;
+  }
+  return best.found;
+}
+
 /** Finds the value near `middle` that leaves the least squares, by golden sections of the logarithm. */
-async function narrow<T extends Pick<Tried, 'squares'>>(
+async function narrow<T extends { readonly squares: number }>(
   of: (value: number) => Promise<T>,
   middle: number,
   reach: number,
@@ -579,7 +694,7 @@ async function conclude(found: {
   const isBetter = first && first.squares <= most * ownSquares && search.gain(first) >= CLEAR;
   const fitOf = (one: Tried): Fit => {
     const { kind, says, value } = one.hypothesis;
-    return { kind, says, value, left: left(one) };
+    return { kind, says, value, left: left(one), ...(one.most < count && { tokens: one.most }) };
   };
   const bestSquares = isBetter ? first.rows : own;
   const spans = SPANS.slice(1).flatMap((to, n) => {
@@ -618,7 +733,11 @@ async function conclude(found: {
   const fits = within || isNoise(bestSquares, noise) || left(first) <= EXPLAINED * common.difference;
   const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.rows));
   const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
-  const second = others.find((one) => !rivals.includes(one));
+  // Those that the first tokens exclude are not run over all of them.
+  const partly = tried
+    .filter(({ hypothesis, most }) => most < count && (scale === undefined || hypothesis.scale !== scale))
+    .sort((a, b) => search.share(a) - search.share(b));
+  const second = others.find((one) => !rivals.includes(one)) ?? partly[0];
   return {
     ...common,
     verdict: noise > OTHER ? 'other' : !fits ? 'described' : rivals.length > 0 ? 'one-of' : 'named',

@@ -121,7 +121,8 @@ export async function probe(url: string, options: ProbeOptions): Promise<ProbeRe
     rows.sort((a, b) => a.seen - b.seen);
     if (rows.length < 8) refuse('FORMAT', client.address, 'log-probabilities at 8 positions or more', rows.length);
     const expected = new Expected(model, engine, text.length);
-    return judge(expected, single, { tokens: text, rows }, longer, (share) => onProgress('of the hypotheses', share));
+    const step = (share: number): void => onProgress('of the hypotheses', share);
+    return judge(expected, single, { tokens: text, rows }, longer, step).finally(() => expected.dispose());
   };
   let sent = tokens;
   let found = await judged(sent);

@@ -46,7 +46,10 @@ function linesOf(report: ProbeReport): string[] {
     );
   else if (report.verdict === 'one-of')
     lines.push('  next        no text of up to 16 times as many tokens would tell all of them apart');
-  if (second) lines.push(`  excluded    ${nats(second.left)} are left by the next best: the server ${second.says}`);
+  if (second) {
+    const where = second.tokens === undefined ? '' : ` in the first ${second.tokens} tokens, which exclude it`;
+    lines.push(`  excluded    ${nats(second.left)} are left by the next best${where}: the server ${second.says}`);
+  }
   const shown = spans.map(({ from, to, difference: all, left }) => {
     return `${from}-${to - 1} ${short(all)}${best && best.kind !== 'temperature' ? ` (${short(left)})` : ''}`;
   });
