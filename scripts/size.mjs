@@ -17,11 +17,11 @@ const BUDGETS = {
   diagnose: 12_412,
   dialects: 9_367,
   formats: 3_225,
-  model: 14_125,
+  model: 14_129,
   'model-onnx': 3_125,
   onnx: 10_743,
   oracle: 8_639,
-  probe: 2_910,
+  probe: 2_929,
   ropewalk: 15_104,
   trace: 3_893,
 };

@@ -461,12 +461,14 @@ function attention(step: Step, w: LayerWeights, layer: number, input: Tensor<'f3
   }
 
   // [t, n, d] and [p + t, m, d], [p + t, m, dv] → [t, n, dv]
-  const { window, chunk } = cache.layers[layer]!;
+  const { window, chunk, sinks: other } = cache.layers[layer]!;
+  const learned = other === 'none' ? undefined : w.sinks?.weight;
+  const sinks = learned && other === 'zero' ? tensorFrom(new Float32Array(learned.size)) : learned;
   const width = q.shape[1]! * values.shape[2]!;
   const attended = rows.attended.slice(1, 0, width);
   const out = attended.view([batch, q.shape[1]!, values.shape[2]!]);
   const { attentionScale: scale, attentionSoftcap: softcap } = config;
-  const options = { scale, softcap, sinks: w.sinks?.weight };
+  const options = { scale, softcap, sinks };
   if (config.bidirectional) attendBothWays(step, { q, ...cached }, out, window, options);
   else
     for (const [first, from, to] of piecesOf(chunk, past, past + batch)) {

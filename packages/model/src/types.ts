@@ -229,6 +229,8 @@ export interface LayerConfig {
   readonly window: number | undefined;
   /** A token sees only those before it in its chunk of so many; undefined for all. */
   readonly chunk?: number;
+  /** Replaces the learned scores of attention sinks: by nothing, or by zeros. Default: they stay. */
+  readonly sinks?: 'none' | 'zero';
   /** Whether the layer has the state that {@link DecoderConfig.recurrent} says. */
   readonly recurrent?: boolean;
   /** Whether it attends. Default: if it has no state. */

@@ -34,6 +34,8 @@ export interface Change {
   readonly window?: number;
   /** Tokens see only those of their own chunk of so many. */
   readonly chunk?: number;
+  /** Replaces learned attention sinks: by nothing, or by a score of 0. */
+  readonly sinks?: 'none' | 'zero';
   /** Returns the positions of tokens 0 … count − 1. */
   readonly positions?: (count: number) => number[];
   /** Divides the logits. */
@@ -83,7 +85,7 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
   return engine;
 }
 
-function changedLayers(layers: Layers, { rope: changeRope, only = () => true, window, chunk }: Change): Layers {
+function changedLayers(layers: Layers, { rope: changeRope, only = () => true, window, chunk, sinks }: Change): Layers {
   // Layers that rotate alike share tables by the identity of their RoPE.
   const ropes = new Map<RopeSpec, RopeSpec | undefined>();
   return layers.map((layer, n) => {
@@ -94,7 +96,8 @@ function changedLayers(layers: Layers, { rope: changeRope, only = () => true, wi
       ...layer,
       rope: changes ? ropes.get(rope) : rope,
       window: window === undefined ? layer.window : Math.min(window, layer.window ?? window),
-      ...(chunk === undefined ? {} : { chunk }),
+      ...(chunk !== undefined && { chunk }),
+      ...(sinks !== undefined && { sinks }),
     };
   });
 }

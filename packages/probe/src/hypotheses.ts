@@ -22,7 +22,8 @@ export type Kind =
   | 'restart'
   | 'lost'
   | 'gap'
-  | 'layers';
+  | 'layers'
+  | 'sinks';
 
 /** A change, and what it means. */
 export interface Hypothesis {
@@ -404,6 +405,12 @@ function gapAt(at: number, gap: number): Hypothesis {
     change: { positions: (length) => Array.from({ length }, (_, n) => (n < at ? n : Math.max(0, n + gap))) },
   };
 }
+
+/** Hypotheses about the learned attention sinks of a model that has them. */
+export const SINKS: readonly Hypothesis[] = [
+  { kind: 'sinks', says: 'leaves out the attention sinks of the model', change: { sinks: 'none' } },
+  { kind: 'sinks', says: 'has attention sinks of 0, and the model learned ones', change: { sinks: 'zero' } },
+];
 
 /** Hypotheses that one layer does not rotate. */
 export function layerHypotheses(ropes: readonly (RopeSpec | undefined)[]): Hypothesis[] {

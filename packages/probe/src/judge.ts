@@ -17,6 +17,7 @@ import {
   placeHypotheses,
   plainHypotheses,
   type Scale,
+  SINKS,
   scalesOf,
   TEMPERATURE,
 } from './hypotheses.js';
@@ -173,8 +174,13 @@ export async function judge(
   onStep: (share: number) => void = () => {},
 ): Promise<Judgement> {
   for (const one of [...single, text]) expected.check(one);
-  const temperature = await temperatureOf(single, expected);
-  const noise = Math.sqrt(meanOf(await squaresOf(single, expected, temperature)));
+  const sinks = expected.model.config.family.sinks ? SINKS : [];
+  // A single token attends to itself and to the sinks, so that the noise is what the best of them leaves.
+  let attends: Change = {};
+  const squares = async (change: Change): Promise<number> => meanOf(await squaresOf(single, expected, change));
+  for (const { change } of sinks) if ((await squares(change)) < (await squares(attends)) / 4) attends = change;
+  const temperature = await temperatureOf(single, expected, attends);
+  const noise = Math.sqrt(await squares({ ...attends, temperature }));
   const search = await Search.start(text, noise, (change, part) =>
     expected.differences(text, { temperature, ...change }, part),
   );
@@ -194,6 +200,7 @@ export async function judge(
     const place = at === undefined ? undefined : text.rows[at]!.seen - 1;
     const hypotheses = [
       ...plainHypotheses(rope, maxContext),
+      ...sinks,
       ...(within ? [] : layerHypotheses(layers(count).map((layer) => layer.rope))),
       ...(place === undefined ? [] : placeHypotheses(place, count, rope.axes !== undefined)),
     ];
@@ -550,9 +557,9 @@ const sum = (list: readonly number[]): number => list.reduce((total, one) => tot
 const bySquares = (a: Tried, b: Tried): number => a.squares - b.squares;
 const meanOf = (list: readonly number[]): number => (list.length === 0 ? 0 : sum(list) / list.length);
 
-async function squaresOf(all: readonly Observed[], expected: Expected, temperature: number): Promise<number[]> {
+async function squaresOf(all: readonly Observed[], expected: Expected, change: Change): Promise<number[]> {
   const squares: number[] = [];
-  for (const one of all) squares.push(...(await expected.differences(one, { temperature })).map(squareOf));
+  for (const one of all) squares.push(...(await expected.differences(one, change)).map(squareOf));
   return squares;
 }
 
@@ -625,8 +632,10 @@ const REACH = 8;
 const COOLED = 0.7;
 
 /** Fits the temperature of prompts of one token. Rounding leaves most of the squares, another temperature nearly none. */
-async function temperatureOf(single: readonly Observed[], expected: Expected): Promise<number> {
-  const at = async (value: number) => ({ value, squares: sum(await squaresOf(single, expected, value)) });
+async function temperatureOf(single: readonly Observed[], expected: Expected, change: Change): Promise<number> {
+  const at = async (value: number) => {
+    return { value, squares: sum(await squaresOf(single, expected, { ...change, temperature: value })) };
+  };
   const own = (await at(1)).squares;
   if (single.length === 0 || own < single.length * LEAST_NOISE ** 2) return 1;
   const { value, squares } = await narrow(at, 1, REACH, 16);
