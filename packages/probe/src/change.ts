@@ -22,6 +22,18 @@ export interface Penalty {
   readonly last?: number;
 }
 
+/** A cache that is smaller than the text: where it is full, tokens behind the first ones are dropped. */
+export interface SmallCache {
+  /** The tokens that it holds. */
+  readonly size: number;
+  /** The first tokens, which stay. */
+  readonly keep: number;
+  /** How many are dropped at a time: one, as StreamingLLM does, or half of the others, as llama.cpp does. */
+  readonly drops: 'one' | 'half';
+  /** How often the later keys are rotated back by as many positions. Once is right where positions are those in the cache. */
+  readonly turns: 0 | 1 | 2;
+}
+
 /** A change of the forward pass. Nothing in it: the model as its files say. */
 export interface Change {
   /** Returns another RoPE for a layer's; undefined for none. */
@@ -34,6 +46,7 @@ export interface Change {
   readonly window?: number;
   /** Tokens see only those of their own chunk of so many. */
   readonly chunk?: number;
+  readonly cache?: SmallCache;
   /** Replaces learned attention sinks: by nothing, or by a score of 0. */
   readonly sinks?: 'none' | 'zero';
   /** Returns the positions of tokens 0 … count − 1. */

@@ -1,9 +1,10 @@
 /** Computes what the model of the files would answer, with a change or without. @module */
 import type { Model } from '@ropewalk/model';
-import type { DecoderSession, KernelSequence } from '@ropewalk/model/internal';
+import { type DecoderSession, type KernelSequence, shiftRows } from '@ropewalk/model/internal';
 import { planRearrange } from 'ropewalk';
 import { refuse } from 'ropewalk/backend';
-import type { Change, ChangeableEngine, Penalty } from './change.js';
+import type { Change, ChangeableEngine, Penalty, SmallCache } from './change.js';
+import { slower } from './hypotheses.js';
 import type { Row } from './server.js';
 
 /** A text of tokens, and what the server says comes after parts of it. */
@@ -149,7 +150,10 @@ export class Expected {
     try {
       if (shared) copyRows(shared, session, from);
       for (let at = shared ? from : 0; at < tokens.length; ) {
-        const to = Math.min(tokens.length, at + step, ...stops.filter((stop) => stop > at));
+        const { cache } = change;
+        if (cache && session.length >= cache.size) await drop(session, cache);
+        const room = cache ? cache.size - session.length : step;
+        const to = Math.min(tokens.length, at + step, at + room, ...stops.filter((stop) => stop > at));
         this.#engine.change = { ...change, context };
         const options = { logits: 'all', ...(places && { positions: places.slice(at, to) }) } as const;
         const block = await session.append(tokens.slice(at, to), options);
@@ -185,6 +189,20 @@ export class Expected {
     }
     return this.#prefix!.session;
   }
+}
+
+/** Drops tokens of a full cache. */
+async function drop(session: DecoderSession, { size, keep, drops, turns }: SmallCache): Promise<void> {
+  const { cache, decoder } = session.sequence as KernelSequence;
+  const count = drops === 'one' ? 1 : Math.floor((size - keep) / 2);
+  const layers = cache.layers.map(({ rope, ...layer }) => {
+    return { ...layer, rope: rope && turns > 0 ? slower(rope, 1 / turns) : undefined };
+  });
+  const { k, v, kScales, vScales, length } = cache;
+  const plain = decoder.config.latent?.rank ?? 0;
+  shiftRows(decoder.runner, { k, v, kScales, vScales, length, layers }, plain, { from: keep, count });
+  cache.length -= count;
+  await decoder.runner.finish();
 }
 
 /** Copies the keys and values of the first tokens of a session into an empty one. */

@@ -23,7 +23,8 @@ export type Kind =
   | 'lost'
   | 'gap'
   | 'layers'
-  | 'sinks';
+  | 'sinks'
+  | 'cache';
 
 /** A change, and what it means. */
 export interface Hypothesis {
@@ -152,7 +153,7 @@ function linear(factor: number): Hypothesis {
 }
 
 /** Divides the frequency of each pair by a factor, under the rule that the model has. */
-function slower(spec: RopeSpec, factor: number): RopeSpec {
+export function slower(spec: RopeSpec, factor: number): RopeSpec {
   const pairs = (spec.rotaryDim ?? spec.headDim) / 2;
   const { freqFactors, scaling = { kind: 'none' } } = spec;
   if (scaling.kind === 'none')
@@ -373,12 +374,43 @@ export function placeHypotheses(near: number, count: number, hasAxes: boolean): 
     );
     if (2 * at < count)
       placed('restart', `starts positions again from 0 at token ${at}, once`, (n) => (n < at ? n : n - at));
+    all.push(...cachesAt(at));
     for (const [n, gap] of GAPS.entries()) {
       for (const sign of [1, -1]) {
         const around = () => gapsBetween(at, sign, GAPS[n - 1] ?? 0, GAPS[n + 1] ?? 2 * gap);
         if (gap < at || sign > 0) all.push({ ...gapAt(at, sign * gap), around });
       }
     }
+  }
+  return all;
+}
+
+/** The tokens at the beginning that caches keep: none, a BOS, StreamingLLM's four, a template's. */
+const KEPT = [0, 1, 4, 16, 64];
+
+/** Caches that are full at a token. */
+function cachesAt(size: number): Hypothesis[] {
+  const all: Hypothesis[] = [];
+  const add = (says: string, cache: NonNullable<Change['cache']>, change: Change = {}): void =>
+    void all.push({ kind: 'cache', at: size, value: size, says, change: { ...change, cache } });
+  for (const keep of KEPT.filter((one) => 2 * one < size)) {
+    const first = keep === 0 ? '' : `, behind the first ${keep === 1 ? 'one' : keep}`;
+    const half = `drops half of its ${size} tokens${first}, when they are full,`;
+    add(`${half} and rotates the keys of the rest back, as llama.cpp's context shift does`, {
+      ...{ size, keep, drops: 'half', turns: 1 },
+    });
+    add(`${half} and counts positions from there, but does not rotate the keys of the rest`, {
+      ...{ size, keep, drops: 'half', turns: 0 },
+    });
+    add(`${half} and rotates the keys of the rest back twice`, { size, keep, drops: 'half', turns: 2 });
+    if (keep === 0) continue; // That is a window.
+    const some = `lets a token see the first ${keep === 1 ? 'one' : keep} and the last ${size - keep}`;
+    add(`${some}, at the positions that they have in the cache`, { size, keep, drops: 'one', turns: 1 });
+    add(
+      `${some}, at their own positions`,
+      { size, keep, drops: 'one', turns: 0 },
+      { positions: (length) => Array.from({ length }, (_, n) => n) },
+    );
   }
   return all;
 }

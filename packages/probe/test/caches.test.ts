@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { parseGguf } from '@ropewalk/formats';
 import { loadModel, type Model } from '@ropewalk/model';
-import { loadModelFile } from '@ropewalk/model/node';
+import { type DecoderSession, type KernelSequence, shiftRows } from '@ropewalk/model/internal';
+import { loadModelFile, loadModelFolder } from '@ropewalk/model/node';
 import { FAMILIES } from '../../../test/support/fixtures.js';
-import { type Run, runOf, serve } from '../../../test/support/probe-server.js';
+import { MARLINE, marlineWith, type Run, runOf, serve } from '../../../test/support/probe-server.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
 import { changeableEngine, type ProbeReport, probe, reportLines } from '../src/index.js';
 
@@ -47,5 +48,63 @@ describe('gpt-oss, which has learned attention sinks', async () => {
       opened.push(served);
       const report = await probed(runOf(served));
       assert.match(reportLines(report).join('\n'), expected);
+    });
+});
+
+describe('caches that are smaller than the text', async () => {
+  const engine = changeableEngine({ backend: 'cpu', threads: 1 });
+  const model = await loadModelFolder(MARLINE, { engine });
+  const served = await marlineWith();
+  opened.push(model, served);
+  /** Runs a model token by token. */
+  const small = (size: number, keep: number, drops: number, turns: number, own = false): Run => {
+    return async (tokens) => {
+      const session = served.openSession({ context: size }) as DecoderSession;
+      const { cache, decoder } = session.sequence as KernelSequence;
+      const rows: number[] = [];
+      for (const [n, token] of tokens.entries()) {
+        if (session.length === size) {
+          if (turns === 1) await session.shift(keep, drops);
+          else {
+            const { k, v, length } = cache;
+            const layers = cache.layers.map(({ rope, ...layer }) => {
+              return { ...layer, rope: rope && turns > 0 ? { ...rope, freqFactors: Array(16).fill(0.5) } : undefined };
+            });
+            shiftRows(decoder.runner, { k, v, length, layers }, 0, { from: keep, count: drops });
+            cache.length -= drops;
+          }
+        }
+        rows.push(...(await session.append([token], own ? { positions: [n] } : {})));
+      }
+      session.dispose();
+      return Float32Array.from(rows);
+    };
+  };
+  for (const [name, run, says] of [
+    ['context shift', small(100, 4, 48, 1), /^drops half of its 100 tokens, behind the first 4,.* as llama\.cpp's/],
+    ['keys that stay', small(100, 4, 48, 0), /^drops half of its 100 tokens, behind the first 4,.* does not rotate/],
+    ['keys that turn twice', small(100, 0, 50, 2), /^drops half of its 100 tokens, when .* twice$/],
+    [
+      'StreamingLLM',
+      small(64, 4, 1, 1),
+      /^lets a token see the first 4 and the last 60, at the positions that they have/,
+    ],
+    [
+      'own positions',
+      small(64, 4, 1, 0, true),
+      /^lets a token see the first 4 and the last 60, at their own positions$/,
+    ],
+    ['a cache with room for all', small(200, 4, 98, 1), undefined],
+  ] as const)
+    test(name, async () => {
+      const server = await serve('vllm', run, model);
+      try {
+        const report = await probe(server.url, { model, engine, tokens: 140 });
+        const text = reportLines(report).join('\n');
+        assert.equal(report.verdict, says ? 'named' : 'agrees', text);
+        if (says) assert.match(report.best!.says, says, text);
+      } finally {
+        await server.close();
+      }
     });
 });
