@@ -48,8 +48,9 @@ export interface Difference {
     readonly expected: number;
   }[];
   /**
-   * What was found, and what is expected: the frequency of each of `pairs` in radians a position, negative for backward,
-   * with NaN for one that is not known; a magnitude, or those of cos and sin; or a word for a pairing or a direction.
+   * The value that was found, and the expected one: the frequency of each of `pairs` in radians a position, negative for
+   * backward, with NaN for one that is not known; a magnitude, or those of cos and sin; or a word for a pairing or a
+   * direction.
    */
   readonly found?: number | string | readonly number[];
   readonly expected?: number | string | readonly number[];
