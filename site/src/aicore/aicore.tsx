@@ -351,7 +351,7 @@ function AiCore() {
   const [error, setError] = useState<unknown>();
   const worker = useRef<Helper<Kernels> | undefined>(undefined);
   const call = <R,>(task: Parameters<Helper<Kernels>['call']>[0]): Promise<R> => {
-    worker.current ??= helper<Kernels>(new Worker(new URL('./kernel.worker.ts', import.meta.url), { type: 'module' }));
+    worker.current ??= helper<Kernels>('aicore');
     return worker.current.call(task) as Promise<R>;
   };
 

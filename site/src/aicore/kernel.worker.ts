@@ -10,7 +10,6 @@ import {
   timelineSvg,
 } from '@ropewalk/ascend';
 import { KERNELS, type SourceLine, sourceOfBlock0 } from '@ropewalk/ascend/internal';
-import { expose } from 'comlink';
 import { groupBy } from 'ropewalk/internal';
 
 /** The call that is measured. */
@@ -120,4 +119,4 @@ function source0({ kernel, call, ...how }: Asked): readonly SourceLine[] {
 /** The functions that the page calls. */
 export type Kernels = typeof kernels;
 
-expose(kernels);
+export default kernels;

@@ -196,7 +196,7 @@ function Bench() {
       leftOut: [],
     };
     setSaved(undefined);
-    const own = helper<Benchmark>(new Worker(new URL('./bench.worker.ts', import.meta.url), { type: 'module' }));
+    const own = helper<Benchmark>('bench');
     worker.current = own;
     const tell = (told: Told): void => {
       if (told.kind === 'opened') {

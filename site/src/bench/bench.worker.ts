@@ -10,7 +10,6 @@ import {
   runCases,
 } from '@ropewalk/bench';
 import { openWebnn, whyNotWebnn } from '@ropewalk/onnx';
-import { expose } from 'comlink';
 import { BACKENDS, type OpPlan, Ropewalk } from 'ropewalk';
 
 export type BackendName = 'cpu' | 'webgpu' | 'webnn';
@@ -88,4 +87,4 @@ const bench = {
 /** The functions that the page calls. */
 export type Bench = typeof bench;
 
-expose(bench);
+export default bench;

@@ -32,8 +32,7 @@ const NAMES = Object.keys(BACKENDS) as BackendName[];
 /** The number of cases that a list shows at once. */
 const SHOWN = 100;
 
-const open = (): Helper<Suites> =>
-  helper<Suites>(new Worker(new URL('./suites.worker.ts', import.meta.url), { type: 'module' }));
+const open = (): Helper<Suites> => helper<Suites>('check');
 
 const isChoice = (text: string): text is string => text.split(' ').every((name) => name in BACKENDS);
 

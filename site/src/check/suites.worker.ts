@@ -10,7 +10,6 @@ import {
   runCases,
   vectorCases,
 } from '@ropewalk/oracle';
-import { expose } from 'comlink';
 import { BACKENDS, type Backend, type OpPlan, openBackend, type Runner } from 'ropewalk';
 import { breath } from '../shared/breath.js';
 import { fetchSuite, suiteNames } from '../shared/vectors.js';
@@ -135,4 +134,4 @@ const suites = {
 /** The functions that the page calls. */
 export type Suites = typeof suites;
 
-expose(suites);
+export default suites;

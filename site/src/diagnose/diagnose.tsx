@@ -66,8 +66,7 @@ function guess(arrays: readonly Listed[], chosen: Readonly<Partial<Record<Role, 
   return roles;
 }
 
-const open = (): Helper<Kernel> =>
-  helper<Kernel>(new Worker(new URL('./diagnose.worker.ts', import.meta.url), { type: 'module' }));
+const open = (): Helper<Kernel> => helper<Kernel>('diagnose');
 
 function TextField(props: {
   readonly label: string;

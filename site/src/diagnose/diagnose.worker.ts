@@ -23,7 +23,6 @@ import {
 import { type DiagnosisReport, hiddenNorm, isAsExpected, linesOf, reportOf } from '@ropewalk/diagnose/internal';
 import { type DumpFile, dumpOf, parseJson, writeNpz } from '@ropewalk/formats';
 import { chooseBuiltIn, mutantExample, parseRopeLabel, ropePlanOfCase } from '@ropewalk/oracle';
-import { expose } from 'comlink';
 import { type Dtype, type FloatDtype, type RopeLayout, RopewalkError, type Tensor, tensorFrom } from 'ropewalk';
 import { readGguf } from '../shared/model-files.js';
 import type { Remote } from '../shared/remote.js';
@@ -498,4 +497,4 @@ function nextFiles({ x, shape, positions, numAxes }: NonNullable<Diagnosis['next
 /** The functions that the page calls. */
 export type Kernel = typeof kernel;
 
-expose(kernel);
+export default kernel;

@@ -1,7 +1,10 @@
 /** Adds search, copy buttons and running examples to the pages of Docs, which are already HTML. @module */
 import './docs.css';
+import { proxy } from 'comlink';
 import type MiniSearch from 'minisearch';
+import { helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
+import type { Examples } from './run.worker.js';
 import { DOCS_SEARCH, type Found } from './search-options.js';
 
 function element<K extends keyof HTMLElementTagNameMap>(
@@ -125,9 +128,9 @@ function addRun(block: HTMLElement): void {
     output.hidden = false;
     output.textContent = '';
     verdict.textContent = 'Running.';
-    const worker = new Worker(new URL('./run.worker.ts', import.meta.url), { type: 'module' });
+    const worker = helper<Examples>('docs');
     const end = (said: string): void => {
-      worker.terminate();
+      worker.end();
       clearTimeout(timer);
       output.append(said);
       button.disabled = false;
@@ -139,15 +142,18 @@ function addRun(block: HTMLElement): void {
             : 'Ran in this page: the output is not the same as below.';
     };
     const timer = setTimeout(() => end('Stopped after a minute.'), MOST_MS);
-    worker.addEventListener('error', (event) => end(`The worker stopped: ${event.message}`));
-    worker.addEventListener('message', ({ data }: MessageEvent<{ text?: string; done?: true; failed?: string }>) => {
-      if (data.text !== undefined) output.append(data.text);
-      else {
-        output.classList.toggle('failed', data.failed !== undefined);
-        end(data.failed ?? '');
-      }
-    });
-    worker.postMessage(block.dataset.example);
+    const write = proxy((line: string) => output.append(line));
+    worker
+      .call((examples) => examples.run(block.dataset.example!, write))
+      .then(
+        (failed) => {
+          output.classList.toggle('failed', failed !== undefined);
+          end(failed ?? '');
+        },
+        (error: Error) => {
+          if (button.disabled) end(error.message); // and not by its own end
+        },
+      );
   });
   block.append(button);
   block.after(output, verdict);

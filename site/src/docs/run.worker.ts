@@ -1,4 +1,4 @@
-/** Runs one example of the docs and sends its output to the page. @module */
+/** Runs an example of the docs in a worker of its own. @module */
 import { EXAMPLES } from 'virtual:examples';
 
 /** Quotes a text as Node does: in double quotes if it contains a single quote. */
@@ -23,15 +23,24 @@ function shown(value: unknown, inside = false): string {
   return entries.length === 0 ? '{}' : `{ ${entries.join(', ')} }`;
 }
 
-const print = (...values: unknown[]): void =>
-  postMessage({ text: `${values.map((value) => shown(value)).join(' ')}\n` });
-Object.assign(console, { log: print, info: print, warn: print, error: print });
+const examples = {
+  /** Runs an example, whose lines go to `write`. @returns the error that it throws, in words */
+  async run(id: string, write: (line: string) => unknown): Promise<string | undefined> {
+    const written: unknown[] = [];
+    const print = (...values: unknown[]): void =>
+      void written.push(write(`${values.map((value) => shown(value)).join(' ')}\n`));
+    Object.assign(console, { log: print, info: print, warn: print, error: print });
+    let failed: string | undefined;
+    try {
+      await EXAMPLES[id]!();
+    } catch (error) {
+      failed = shown(error);
+    }
+    await Promise.all(written); // the page has every line before the answer
+    return failed;
+  },
+};
 
-addEventListener('message', async ({ data }: MessageEvent<string>) => {
-  try {
-    await EXAMPLES[data]!();
-    postMessage({ done: true });
-  } catch (error) {
-    postMessage({ failed: shown(error) });
-  }
-});
+export type Examples = typeof examples;
+
+export default examples;

@@ -215,7 +215,7 @@ function Explore({ given, failed }: { readonly given: readonly Source[]; readonl
   const worker = useRef<Helper<Ropes> | undefined>(undefined);
   useEffect(() => () => worker.current?.end(), []);
   const call: Call = (task) => {
-    worker.current ??= helper<Ropes>(new Worker(new URL('./rope.worker.ts', import.meta.url), { type: 'module' }));
+    worker.current ??= helper<Ropes>('explore');
     return worker.current.call(task);
   };
   const sources = useMemo(() => [...files, ...PUBLISHED], [files]);

@@ -24,7 +24,6 @@ import {
   TABLE_CONTEXT,
   writeOnnxModel,
 } from '@ropewalk/onnx';
-import { expose } from 'comlink';
 import { planRope, type RopeSpec, type RopeTable, RopewalkError, type TableRecipe } from 'ropewalk';
 import { counted, readGguf } from '../shared/model-files.js';
 import type { Remote } from '../shared/remote.js';
@@ -326,4 +325,4 @@ const worker = {
 /** The functions that the page calls. */
 export type Ropes = typeof worker;
 
-expose(worker);
+export default worker;

@@ -115,7 +115,7 @@ function Generate() {
 
   /** Calls the worker. If the last worker has died, it starts a new one, and the loaded model is lost. */
   const call = <R,>(task: Parameters<Helper<Models>['call']>[0]): Promise<R> => {
-    worker.current ??= helper<Models>(new Worker(new URL('./model.worker.ts', import.meta.url), { type: 'module' }));
+    worker.current ??= helper<Models>('generate');
     return worker.current.call(task) as Promise<R>;
   };
 

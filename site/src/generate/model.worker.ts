@@ -9,7 +9,6 @@ import {
   type ModelFiles,
   type ModelMemory,
 } from '@ropewalk/model';
-import { expose } from 'comlink';
 import { BACKENDS } from 'ropewalk';
 import { breath } from '../shared/breath.js';
 import { filesOf, type Source } from '../shared/model-source.js';
@@ -128,4 +127,4 @@ const models = {
 /** The functions that the page calls. */
 export type Models = typeof models;
 
-expose(models);
+export default models;

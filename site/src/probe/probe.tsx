@@ -97,7 +97,7 @@ function Probe() {
       shown = performance.now();
       setBusy({ what, share });
     });
-    worker.current ??= helper<Probes>(new Worker(new URL('./probe.worker.ts', import.meta.url), { type: 'module' }));
+    worker.current ??= helper<Probes>('probe');
     try {
       setTold(await worker.current.call((probes) => probes.run(asked, onProgress)));
     } catch (failure) {

@@ -10,7 +10,6 @@ import {
   reportSvg,
   selfLines,
 } from '@ropewalk/probe';
-import { expose } from 'comlink';
 import { filesOf, type Source } from '../shared/model-source.js';
 
 /** The wish of a visitor. */
@@ -94,4 +93,4 @@ const probes = {
 
 export type Probes = typeof probes;
 
-expose(probes);
+export default probes;

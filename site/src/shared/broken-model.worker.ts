@@ -1,5 +1,4 @@
 /** Lets a page break the bundled model: it writes, and a head rotates, with a known bug. @module */
-import { expose } from 'comlink';
 import { breath } from './breath.js';
 import { brokenHead, MODEL_FILES, written } from './broken-model.js';
 
@@ -30,4 +29,4 @@ const broken = {
 /** The functions that a page calls. */
 export type BrokenModel = typeof broken;
 
-expose(broken);
+export default broken;

@@ -10,8 +10,7 @@ import { Failure } from './failure.js';
 import { type Helper, helper } from './worker.js';
 
 /** Starts a worker that can write and rotate with a bug. */
-export const openBroken = (): Helper<BrokenModel> =>
-  helper<BrokenModel>(new Worker(new URL('./broken-model.worker.ts', import.meta.url), { type: 'module' }));
+export const openBroken = (): Helper<BrokenModel> => helper<BrokenModel>('broken-model');
 
 /**
  * Both texts, and the button that lets them be written.

@@ -1,5 +1,6 @@
 /** Starts workers, in which all heavy work runs, and reports when a worker dies. @module */
 import { type Remote, wrap } from 'comlink';
+import type { Task } from './task.worker.js';
 
 /** A worker and the functions that it exposes. */
 export interface Helper<T> {
@@ -12,10 +13,10 @@ export interface Helper<T> {
 /**
  * Starts a worker.
  *
- * @param worker - the worker, made with a literal address, so that a bundler finds its file:
- *   `new Worker(new URL('./suites.worker.ts', import.meta.url), { type: 'module' })`
+ * @param task - the module that it loads; task.worker.ts lists them
  */
-export function helper<T>(worker: Worker): Helper<T> {
+export function helper<T>(task: Task): Helper<T> {
+  const worker = new Worker(new URL('./task.worker.ts', import.meta.url), { type: 'module', name: task });
   const remote = wrap<T>(worker);
   let end = (_reason: Error): void => {};
   const died = new Promise<never>((_, reject) => {

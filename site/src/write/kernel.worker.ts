@@ -3,7 +3,6 @@ import { diagnose } from '@ropewalk/diagnose';
 import { type DiagnosisReport, reportOf } from '@ropewalk/diagnose/internal';
 import { judgeCase } from '@ropewalk/oracle';
 import { answer, GOLDEN_ROPE, goldenRopeQuestion } from '@ropewalk/oracle/internal';
-import { expose } from 'comlink';
 import { planRope, type RopeSpec, RopewalkError, tensorFrom } from 'ropewalk';
 import { runShader } from './shader.js';
 
@@ -109,4 +108,4 @@ function firstWords(one: Wrong | undefined): string | undefined {
   return `The first wrong element: token ${token}${at}, head ${head}, dimension ${dimension}: y is ${got}, right is ${right}, and ${one.bound.toExponential(1)} off is allowed.`;
 }
 
-expose(kernels);
+export default kernels;

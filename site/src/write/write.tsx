@@ -108,7 +108,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
   const typed = useRef(new Map<string, string>());
   const worker = useRef<Helper<Kernels> | undefined>(undefined);
   const call = <R,>(task: Parameters<Helper<Kernels>['call']>[0]): Promise<R> => {
-    worker.current ??= helper<Kernels>(new Worker(new URL('./kernel.worker.ts', import.meta.url), { type: 'module' }));
+    worker.current ??= helper<Kernels>('write');
     return worker.current.call(task) as Promise<R>;
   };
 
