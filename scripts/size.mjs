@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_916,
   cli: 9_213,
   devices: 2_070,
-  diagnose: 12_413,
+  diagnose: 12_565,
   dialects: 9_367,
   formats: 3_225,
   model: 14_129,

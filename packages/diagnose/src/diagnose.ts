@@ -23,6 +23,7 @@ import { describeParts, type Told } from './match/parts.js';
 import { groupRows } from './match/row-contents.js';
 import { describeStrides } from './match/strides.js';
 import {
+  explained,
   type JudgedRows,
   movedRows,
   placesOf,
@@ -232,13 +233,10 @@ function against(
   const isSaid = last.verdict !== 'not understood' && !last.measured[0]?.includes(UNSAID);
   const inParts = isSaid ? undefined : parts();
   if (inParts || last.verdict !== 'not understood') return inParts ?? last;
-  const rowSummary = explained(rows.rowSummary);
-  return { ...last, verdict: movedRows(rowSummary) ? 'different' : last.verdict, rowSummary };
-}
-
-/** The rows whose contents are known: others have been explained, or nothing can be said of them. */
-function explained(rowSummary: RowSummary): RowSummary {
-  return { ...rowSummary, wrong: rowSummary.wrong.filter(({ what }) => what !== 'unknown') };
+  const known = explained(rows.rowSummary);
+  if (movedRows(known)) return { ...last, verdict: 'different', rowSummary: known };
+  // Where something is said of some rows, those that nothing explains are listed too.
+  return { ...last, rowSummary: known.wrong.length > 0 ? rows.rowSummary : known };
 }
 
 /** Whether the rows of y are x to the bit. Some bugs give it too; that the kernel did not run, or in place, is likelier. */

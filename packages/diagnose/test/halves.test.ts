@@ -137,6 +137,27 @@ describe('cos and sin apart', () => {
     });
   }
 
+  for (const [lie, read] of [
+    [33, 32],
+    [32, 40],
+  ] as const)
+    test(`rows of a table that lie ${lie} apart and are read ${read} apart`, () => {
+      const { cos, sin } = rightOf(SPECS.plain);
+      const half = (token: number, j: number) => {
+        const place = POSITIONS[token]! * read + j;
+        const [row, pair] = [Math.floor(place / lie), place % lie];
+        return pair < 32 ? ([cos(row, pair), sin(row, pair)] as const) : ([0, 0] as const);
+      };
+      const words = new RegExp(
+        `has the rows of its positions ${lie} elements apart, and is read as if they were ${read} apart\\.`,
+      );
+      assert.match(saysOf(SPECS.plain, 'f32', half), words);
+      assert.doesNotMatch(
+        saysOf(SPECS.plain, 'f32', (t, j) => (j === 3 ? [0.6, 0.8] : half(t, j))),
+        words,
+      );
+    });
+
   test('a masked load past a row of 192 reads sin 32 pairs on', () => {
     const { cos, sin } = rightOf(SPECS.wide);
     const says = saysOf(SPECS.wide, 'f32', (t, j) => [cos(POSITIONS[t]!, j), sin(POSITIONS[t]!, j + 32)]);

@@ -43,7 +43,7 @@ describe('pairs that rotate with errors', () => {
     const lines = differencesOf((p, f) => at(indexOf(f) % 3 === 1 ? 0 : p * f), Number, 50_000);
     assert.match(
       lines[0]!,
-      /^x is not rotated in pairs 1, 4, 7, 10, 13; of pairs 0, 2-3, .* no error is larger than noise\.$/,
+      /^x is not rotated in pairs 1, 4, 7, 10, 13; no error of pairs 0, 2-3, .* is larger than angles in f32 allow\.$/,
     );
   });
   test('a table of few sines', () => {
@@ -79,8 +79,21 @@ describe('pairs that rotate with errors', () => {
       lines[0]!,
       /^y is near the expected values: errors are 0\.1[67] of them .* cancel to 0\.0\d+, as those of many roundings do, or of few bits\.$/,
     );
+    // Errors that turn a pair do not cancel, though those of all pairs nearly do.
+    const turned = differencesOf((p, f) => at(p * f + (f === 1 ? 0.8 : random.uniform(-0.2, 0.2))));
+    assert.ok(!turned.some((line) => line.startsWith('y is near')), turned.join('\n'));
     const late = differencesOf((p, f) => at((p + 0.1) * f * (1 + random.uniform(-0.05, 0.05))));
     assert.ok(!late.some((line) => line.startsWith('y is near')), late.join('\n'));
+  });
+  test('another number for 2π', () => {
+    const reduced = (angle: number): number => angle - 6.28318 * Math.floor(angle / 6.28318);
+    const random = randomFrom('turns');
+    const lines = differencesOf((p, f) => at(reduced(p * f)), Number, 200_000);
+    assert.match(lines[0]!, /^Every frequency is 1\.0000008 ± .*, as where 6\.28318 is taken for 2π\.$/);
+    // With more noise than f32 has, no one factor of all frequencies is sure.
+    const rough = differencesOf((p, f) => at(reduced(p * f) + random.uniform(-0.004, 0.004)), Number, 200_000);
+    assert.match(rough[0]!, /^The lengths of pairs are right; the angles of pairs 0-\d+ are off by up to /);
+    assert.match(rough[1]!, /^The angles are off by 8\.\de-7 of themselves, as where 6\.28318 is taken for 2π\.$/);
   });
   test('noise is no rotation with errors', () => {
     const random = randomFrom('noise');

@@ -102,6 +102,32 @@ describe('what the members of pairs are made of', () => {
     });
     assert.ok(!spoilt.some((one) => /XOR|another order/.test(one)), spoilt.join('\n'));
   });
+  test('whole numbers that are read with the scale of another head', () => {
+    /** int8 with the scale of each head; `from` gives the head whose scale reads them. */
+    const int8 = (from: (r: number) => number) =>
+      reportOn(right, (y) => {
+        const scales = Array.from({ length: SEQ * HEADS }, (_, r) => {
+          return y.subarray(r * DIM, (r + 1) * DIM).reduce((most, one) => Math.max(most, Math.abs(one)), 0) / 127;
+        });
+        y.set(
+          y.map((value, n) => Math.round(value / scales[Math.floor(n / DIM)]!) * scales[from(Math.floor(n / DIM))]!),
+        );
+      })[0]!;
+    const says =
+      /: Each head of y has only 255 values, as int8 does, rounded with its own scale and multiplied by that of/;
+    assert.match(
+      int8((r) => r ^ 1),
+      new RegExp(`${says.source} head \\(h \\+ 1\\) mod 2\\.$`),
+    );
+    assert.match(
+      int8((r) => r % HEADS),
+      new RegExp(`${says.source} token 0\\.$`),
+    );
+    assert.doesNotMatch(
+      int8((r) => r),
+      says,
+    );
+  });
   test('rows that are written at one distance and read at another', () => {
     /** A buffer of `rows` rows, in an order of the rows; what nobody wrote is 9. */
     const through = (write: number, read: number, rows = 24, rowOf = (n: number) => n) =>

@@ -73,6 +73,26 @@ function diagnosed(spec: RopeSpec, positions: Positions, row: (at: At) => Row): 
 }
 
 const near = (_axis: number, { batch, seq }: At): number => 40 * batch + seq;
+
+test('beside a known bug of some heads, the short report says what the others hold', () => {
+  const found = diagnosed(SPEC, near, ({ batch, seq, head }) =>
+    head < 2 ? { turn: (j) => (40 * batch + seq + 1) * invFreq[j]! } : { values: () => 0 },
+  );
+  const lines = describeDiagnosis(found, 'model');
+  assert.match(lines[0]!, /^KNOWN BUG: position-plus-one, in heads 0-1 of every token$/);
+  assert.ok(lines.includes('  Heads 2-3 of every token: zeros.'), lines.join('\n'));
+});
+
+test('of a y that is right in part, nothing is said of how far the positions of that part reach', () => {
+  const found = diagnosed(
+    SPEC,
+    (_axis, { batch, seq }) => (seq < 9 ? 0 : 1000) + 40 * batch + seq,
+    ({ batch, seq }) => ({ turn: (j) => (40 * batch + seq + (seq < 9 ? 0 : 999)) * invFreq[j]! }),
+  );
+  const lines = describeDiagnosis(found, 'model', { all: true });
+  assert.match(lines[0]!, /^PARTLY RIGHT/);
+  assert.ok(!lines.some((line) => line.includes('positions reach')), lines.join('\n'));
+});
 const plain =
   (at: At, by = 0) =>
   (j: number): number =>

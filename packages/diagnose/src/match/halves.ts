@@ -11,6 +11,7 @@ import { signed } from '../measure/position-fit.js';
 import { short } from '../measure/residuals.js';
 import { sampleRows, spread } from '../measure/sample.js';
 import { positionsOf } from '../read/observation.js';
+import { MOST_PADDING } from './strides.js';
 
 /** A number, or cos or sin of a pair at positions; undefined where nothing is said of the token. */
 type Content = number | { readonly positions: readonly number[]; readonly pair: number } | undefined;
@@ -143,6 +144,16 @@ export function describeTables(right: RightRows): string[] {
   );
   if (found.length > 0 && found.length <= MOST)
     return [`The table of cos and sin is read as ${found.join(', or as ')}.`];
+  const apart = Array.from({ length: MOST_PADDING }, (_, n) => pairs + n + 1)
+    .flatMap((padded) => [[padded, pairs] as const, [pairs, padded] as const])
+    .find(([lie, read]) => {
+      const claim = strided(right, lie, read);
+      return saysMost(right, lie, read) && holds(claim, sample) && holds(claim, evidence);
+    });
+  if (apart)
+    return [
+      `The table of cos and sin has the rows of its positions ${apart[0]} elements apart, and is read as if they were ${apart[1]} apart.`,
+    ];
   const step = STEPS.find((n) => {
     const claim = interpolated(right, n);
     return holds(claim, sample) && holds(claim, evidence);
@@ -152,6 +163,31 @@ export function describeTables(right: RightRows): string[] {
     : [
         `cos and sin lie on straight lines between those of position 0, ${step}, ${2 * step}, …, as in a table with interpolation.`,
       ];
+}
+
+/** Whether cos and sin of most pairs are no padding, at most positions but 0. */
+function saysMost({ heads, pairs }: RightRows, lie: number, read: number): boolean {
+  if (heads.numAxes > 1) return false;
+  const places = Array.from({ length: heads.batch * heads.seq }, (_, token) => positionsOf(heads, token)[0]!)
+    .filter((p) => p > 0)
+    .map((p) => Array.from({ length: pairs }, (_, j) => (p * read + j) % lie).filter((pair) => pair < pairs).length);
+  return 2 * places.filter((told) => 2 * told > pairs).length > places.length && places.length > 1;
+}
+
+/** The claim that a table with a row for each position lies at another distance of rows than it is read. */
+function strided(right: RightRows, lie: number, read: number): Claim {
+  const { heads, steps, pairs } = right;
+  return {
+    kind: 'terms',
+    pairs: pairsOf(right),
+    terms(r, j) {
+      const place = positionsOf(heads, Math.floor(r / heads.heads))[0]! * read + j;
+      const [row, pair] = [Math.floor(place / lie), place % lie];
+      if (place < 0 || pair >= pairs) return [Number.NaN, Number.NaN, 0]; // padding may hold anything
+      const { cos, sin } = right.anglesAt([row]);
+      return [cos[pair]!, sin[pair]!, Math.abs(steps.angle(row, pair))];
+    },
+  };
 }
 
 /** The steps of tables that are tried. */

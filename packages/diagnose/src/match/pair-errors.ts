@@ -81,7 +81,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const named = (some: readonly number[]): string => `${some.length > 1 ? 'pairs' : 'pair'} ${ranges(some)}`;
   const of = [...wrong].sort((a, b) => a - b);
   const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
-  const rest = others.length > 0 ? `; of ${named(others)} no error is larger than noise` : '';
+  const rest = others.length > 0 ? `; no error of ${named(others)} is larger than angles in f32 allow` : '';
   const sentences: string[] = [];
   if (of.every((j) => still.has(j))) sentences.push(`x is not rotated in ${named(of)}${rest}.`);
   else if (lengthsKept) {
@@ -90,6 +90,8 @@ export function describePairErrors(right: RightRows): readonly string[] {
   } else if (largest < 0.2) {
     sentences.push(`The results of ${named(of)} are off by up to ${upwards(largest)} of their length${rest}.`);
   }
+  const turn = lengthsKept ? turnOf(samples) : undefined;
+  if (turn) sentences.push(turn);
   // A pair with much larger errors does not rotate.
   if (!(largest < 0.2)) return sentences;
   const unit = unitOf(samples);
@@ -100,16 +102,46 @@ export function describePairErrors(right: RightRows): readonly string[] {
   return sentences;
 }
 
+/** Numbers that are taken for 2π where an angle is reduced. */
+const TURNS = [6.28, 6.283, 6.2832, 6.28318, 6.2831, 44 / 7];
+
+/** The number for 2π whose angles are off by one share of themselves, between two bounds. */
+function turnBetween(low: number, high: number): string | undefined {
+  const turn = TURNS.find((one) => {
+    const share = 1 - one / (2 * Math.PI);
+    return share >= low && share <= high;
+  });
+  return turn && String(Number(turn.toPrecision(7)));
+}
+
+/** Says which number the kernel takes for 2π, if the errors of the angles are one share of them; undefined if not. */
+function turnOf(samples: readonly Sample[]): string | undefined {
+  const errors = samples.map(({ angle, cos, sin, offCos, offSin }) => {
+    const [c, s] = [cos - offCos, sin - offSin];
+    return { angle, off: Math.atan2(sin * c - cos * s, cos * c + sin * s) };
+  });
+  const sum = (of: (one: (typeof errors)[number]) => number): number => errors.reduce((all, one) => all + of(one), 0);
+  const share = sum(({ angle, off }) => angle * off) / sum(({ angle }) => angle ** 2);
+  if (!(sum(({ angle, off }) => (off - share * angle) ** 2) <= 0.01 * sum(({ off }) => off ** 2))) return undefined;
+  const turn = turnBetween(share - 0.05 * Math.abs(share), share + 0.05 * Math.abs(share));
+  if (!turn) return undefined;
+  return `The angles are off by ${Number(Math.abs(share).toPrecision(2))} of themselves, as where ${turn} is taken for 2π.`;
+}
+
 /** The largest errors that may be rounding, as a share of the expected values; and what may be left of them on average. */
 const [ROUGH, ONE_SIDED] = [0.25, 0.4];
+
+/** Random errors look like a turn of a pair, in some batch or head, once in ten to the power of this. */
+const RARE = 12;
 
 /** Describes errors that are large and cancel over the rows, so that they turn and lengthen no pair; empty for others. */
 export function describeNoise(right: RightRows): readonly string[] {
   const { heads, pairs } = right;
   // Nearly all y that come here are far from it.
   if (!(noiseIn(right, sampleRows(heads)).share <= ROUGH)) return [];
-  const { share, mean, wrong, isCopied } = noiseIn(right, heads.rows);
+  const { share, mean, wrong, isCopied, isTurned } = noiseIn(right, heads.rows);
   if (!(share <= ROUGH && mean <= ONE_SIDED * share) || wrong < heads.rows.length * pairs || !isCopied) return [];
+  if (isTurned) return [];
   return [
     `y is near the expected values: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
   ];
@@ -117,28 +149,47 @@ export function describeNoise(right: RightRows): readonly string[] {
 
 /** The errors as shares of the expected values: their root mean square, and what is left of them over the rows of a pair. */
 function noiseIn(right: RightRows, rows: readonly number[]) {
-  const { headDim, y } = right.heads;
+  const { seq, heads, headDim, y } = right.heads;
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
   const pairs = Array.from({ length: right.pairs }, (_, j) => ({ ...right.membersOf(j), along: 0, across: 0 }));
   let [errors, power, wrong, isCopied] = [0, 0, 0, true];
+  const groups = new Map<string, { count: number; sums: Float64Array }>();
   for (const r of rows) {
+    const token = Math.floor(r / heads);
+    const own = ['all', `batch ${Math.floor(token / seq)}`, `head ${r % heads}`].map((key) => {
+      const group = groups.get(key) ?? { count: 0, sums: new Float64Array(4 * pairs.length) };
+      groups.set(key, group);
+      group.count++;
+      return group.sums;
+    });
     right.fill(r, made, noise);
     for (let i = 0; i < headDim; i++) {
       if (Math.abs(y[r * headDim + i]! - made[i]!) <= noise[i]!) continue;
       if (right.pairOf[i]! < 0) isCopied = false;
       wrong++;
     }
-    for (const pair of pairs) {
+    for (const [j, pair] of pairs.entries()) {
       const [a, b] = pair.write;
       const [offA, offB] = [y[r * headDim + a]! - made[a]!, y[r * headDim + b]! - made[b]!];
-      pair.along += offA * made[a]! + offB * made[b]!;
-      pair.across += offB * made[a]! - offA * made[b]!;
-      power += made[a]! ** 2 + made[b]! ** 2;
-      errors += offA ** 2 + offB ** 2;
+      const along = offA * made[a]! + offB * made[b]!;
+      const across = offB * made[a]! - offA * made[b]!;
+      const [own2, off2] = [made[a]! ** 2 + made[b]! ** 2, offA ** 2 + offB ** 2];
+      pair.along += along;
+      pair.across += across;
+      power += own2;
+      errors += off2;
+      for (const sums of own) for (const [n, one] of [along, across, own2, off2].entries()) sums[4 * j + n]! += one;
     }
   }
+  // Errors that a turn or another length of a pair explains: of n random ones the share s is above it in (1 − s)^(n − 1).
+  const isTurned = [...groups.values()].some(({ count, sums }) =>
+    pairs.some((_, j) => {
+      const [along, across, own, off] = sums.subarray(4 * j, 4 * j + 4) as unknown as [number, number, number, number];
+      return along ** 2 + across ** 2 > (1 - 10 ** (-RARE / (count - 1))) * own * off;
+    }),
+  );
   const mean = pairs.reduce((sum, { along, across }) => sum + Math.hypot(along, across), 0) / power;
-  return { share: Math.sqrt(errors / power), mean, wrong, isCopied };
+  return { share: Math.sqrt(errors / power), mean, wrong, isCopied, isTurned };
 }
 
 /** Names the factors of products that have fewer bits, if that gives nearly all of an f32 y to its last bits. */
@@ -226,7 +277,9 @@ function commonFactor(samples: readonly Sample[]): string | undefined {
   const [middle, bound] = [(low + high) / 2, (high - low) / 2];
   const digits = Math.min(12, Math.ceil(-Math.log10(bound || 1e-12)));
   const error = (Math.ceil(bound * 10 ** digits + 0.5) / 10 ** digits).toFixed(digits);
-  return `Every frequency is ${(1 + middle).toFixed(digits)} ± ${error} times the expected one.`;
+  const turn = turnBetween(low, high);
+  const as = turn ? `, as where ${turn} is taken for 2π` : '';
+  return `Every frequency is ${(1 + middle).toFixed(digits)} ± ${error} times the expected one${as}.`;
 }
 
 /** Finds n, a power of 2 or one less, such that all cos and sin are multiples of 1/n within noise. */

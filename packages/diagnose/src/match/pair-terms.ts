@@ -3,7 +3,7 @@
  * terms of the expected rotation, and a sentence is made only if the terms give y within noise. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
-import { ranges } from 'ropewalk/internal';
+import { ranges, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
@@ -379,10 +379,12 @@ function factorsOf({ heads: { headDim }, rows, dims }: Search): Float64Array {
   for (const { x, y, angles } of rows) {
     for (const { dim, pair, which, by } of dims) {
       const [c, s] = [angles.cos[pair]!, which === 0 ? -angles.sin[pair]! : angles.sin[pair]!];
-      both[by[0]]! += x[by[0]]! * c * y[dim]!;
-      both[by[1]]! += x[by[1]]! * s * y[dim]!;
-      squares[by[0]]! += (x[by[0]]! * c) ** 2;
-      squares[by[1]]! += (x[by[1]]! * s) ** 2;
+      // Angles in f32 are off at far positions.
+      const weight = (angles.noise[pair]! + UNIT_ROUNDOFF.f32) ** -2;
+      both[by[0]]! += weight * x[by[0]]! * c * y[dim]!;
+      both[by[1]]! += weight * x[by[1]]! * s * y[dim]!;
+      squares[by[0]]! += weight * (x[by[0]]! * c) ** 2;
+      squares[by[1]]! += weight * (x[by[1]]! * s) ** 2;
     }
   }
   return both.map((sum, i) => (squares[i]! > 0 ? sum / squares[i]! : 1));

@@ -2,7 +2,7 @@
 import type { RightRows } from '../kernel/right-rows.js';
 
 /** The most elements of padding beside a row. */
-const MOST_PADDING = 64;
+export const MOST_PADDING = 64;
 /** A buffer may hold so many rows. */
 const BUFFERS = [4, 8, 16, 32, 64, 128, 256];
 /** Rows whose right results are kept: every distance is tried on them first. */

@@ -20,6 +20,12 @@ const OFF = { f64: 1e-3, f32: 1e-3, f16: 0.1, bf16: 0 };
 const HALF = 0.52;
 const LEVELS = { 127: '255 values, as int8 does', 8: '16 values, as int4 does', 7: '15 values, as int4 does' };
 
+/** 8-bit floats: the bits of the fraction, the exponent of the least normal number, the largest number. */
+const FLOATS = [
+  { name: 'f8_e4m3', bits: 3, least: -6, largest: 448 },
+  { name: 'f8_e5m2', bits: 2, least: -14, largest: 57344 },
+];
+
 /** Results to hold against the grids, and what they would be without one. */
 export interface Quantised {
   /** `[rows, head_dim]` */
@@ -35,18 +41,57 @@ export function quantisedWords(right: RightRows): string | undefined {
   const { y, headDim, rows, dtype } = right.heads;
   if (rows.length * headDim !== y.length) return undefined;
   const found = gridOf({ y, headDim, dtype, fill: (row, made, noise) => right.fill(row, made, noise) });
-  return found && `y has only ${found}; the results are right but for the rounding to them.`;
+  return found ? `y has only ${found}; the results are right but for the rounding to them.` : otherScaleWords(right);
+}
+
+/** Recognises whole numbers of a head's own scale that were multiplied by another; undefined if they were not. */
+function otherScaleWords(right: RightRows): string | undefined {
+  const { seq, heads, headDim, y, dtype } = right.heads;
+  if (OFF[dtype] === 0) return undefined;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  const rows = y.length / headDim;
+  const [own, used] = [new Float64Array(rows), new Float64Array(rows)];
+  const isScaled = (r: number, levels: number): boolean => {
+    right.fill(r, made, noise);
+    const row = widened(y.subarray(r * headDim, (r + 1) * headDim));
+    const [scale, step] = [largest(made) / levels, largest(row) / levels];
+    own[r] = scale;
+    used[r] = step;
+    return row.every((value, i) => {
+      const whole = Math.round(value / step);
+      return (
+        Math.abs(value / step - whole) <= OFF[dtype] && Math.abs(whole - made[i]! / scale) <= HALF + noise[i]! / scale
+      );
+    });
+  };
+  const others: [words: string, from: (r: number) => number][] = [
+    ['head 0', (r) => r - (r % heads)],
+    ['token 0', (r) => r - heads * (Math.floor(r / heads) % seq)],
+    ['the token before', (r) => r - heads],
+    ['the next token', (r) => r + heads],
+  ];
+  for (let by = 1; by < heads; by++)
+    others.push([`head (h + ${by}) mod ${heads}`, (r) => r - (r % heads) + ((r + by) % heads)]);
+  for (const [levels, words] of Object.entries(LEVELS)) {
+    if (!Array.from(own.keys()).every((r) => isScaled(r, Number(levels)))) continue;
+    const isOf = (from: (r: number) => number): boolean =>
+      used.every((step, r) => !(Math.abs(step / (own[from(r)] ?? step) - 1) > 1e-3));
+    const rule = others.find(([, from]) => isOf(from))?.[0];
+    const whose = rule ? `that of ${rule}` : 'another';
+    return `Each head of y has only ${words}, rounded with its own scale and multiplied by ${whose}.`;
+  }
+  return undefined;
 }
 
 /** Names the grid that explains how results differ from what they would be; undefined if none does. */
 export function gridOf(quantised: Quantised): string | undefined {
   const { y, headDim, dtype } = quantised;
-  if (OFF[dtype] === 0) return undefined;
   return gridsOf(y.length, headDim, OFF[dtype]).find((grid) => holds(grid, quantised))?.words;
 }
 
 function gridsOf(size: number, headDim: number, off: number): Grid[] {
-  const whole = [32, 64, headDim, size].flatMap((block) =>
+  const blocks = off > 0 ? [32, 64, headDim, size] : []; // a narrow float holds no multiples of a scale
+  const whole = blocks.flatMap((block) =>
     Object.entries(LEVELS).map(([levels, words]): Grid => {
       const place = block === size ? '' : block === headDim ? ' in each head' : ` in each block of ${block} elements`;
       return {
@@ -60,13 +105,15 @@ function gridsOf(size: number, headDim: number, off: number): Grid[] {
       };
     }),
   );
-  const e4m3: Grid = {
-    words: 'values of f8_e4m3',
-    block: headDim,
-    stepOf: (values) => (values.every(isE4m3) ? 0 : undefined),
-    error: (value) => 2 ** -4 * Math.abs(value) + 2 ** -10,
-  };
-  return [...whole, e4m3];
+  const floats = FLOATS.map(
+    ({ name, bits, least, largest }): Grid => ({
+      words: `values of ${name}`,
+      block: headDim,
+      stepOf: (values) => (values.every((value) => isFloat(value, bits, least, largest)) ? 0 : undefined),
+      error: (value) => 2 ** -(bits + 1) * Math.abs(value) + 2 ** (least - bits - 1),
+    }),
+  );
+  return [...whole, ...floats];
 }
 
 function holds({ block, stepOf, error }: Grid, { y, headDim, fill }: Quantised): boolean {
@@ -92,7 +139,8 @@ function largest(values: Float64Array): number {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
-function isE4m3(value: number): boolean {
-  const step = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(value))), -6) - 3);
-  return value === 0 || (Math.abs(value) <= 448 && Number.isInteger(value / step));
+/** Whether a value has so many bits after the leading one, and fewer below 2^least. */
+function isFloat(value: number, bits: number, least: number, largest: number): boolean {
+  const step = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(value))), least) - bits);
+  return value === 0 || (Math.abs(value) <= largest && Number.isInteger(value / step));
 }

@@ -49,8 +49,8 @@ export interface Difference {
   }[];
   /**
    * The value that was found, and the expected one: the frequency of each of `pairs` in radians a position, negative for
-   * backward, with NaN for one that is not known; a magnitude, or those of cos and sin; or a word for a pairing or a
-   * direction.
+   * backward, with NaN for one that is not known; a magnitude, or those of cos and sin; or the pairing, the direction or
+   * the rule of the positions, in words.
    */
   readonly found?: number | string | readonly number[];
   readonly expected?: number | string | readonly number[];
@@ -82,9 +82,16 @@ export function differencesOf(expected: Expected, measured: Identification, head
   if (!found.layout) return [];
   return (Object.keys(COMPARE) as (keyof typeof COMPARE)[]).flatMap((what) => {
     // Another magnitude may be noise whose size is not known.
-    const told = what === 'magnitude' && !isProven(found) ? undefined : COMPARE[what](expected, of);
+    const isSure = what !== 'magnitude' || isProven(found) || isOneLength(of);
+    const told = isSure ? COMPARE[what](expected, of) : undefined;
     return told === undefined ? [] : [{ what, ...told }];
   });
+}
+
+/** Whether mirrored pairs have one magnitude in every row. */
+function isOneLength({ outcome, gain, pairs, ...found }: Compared): boolean {
+  const seen = found.claimed(pairs.flatMap((pair, j) => (pair.seen ? [j] : [])));
+  return outcome === 'mirrored' && gain !== undefined && found.all({ kind: 'lengths', pairs: seen, gain });
 }
 
 /** Adds the first expected pairs to those that were found, if only they are missing: they may turn by whole turns. */
@@ -131,7 +138,8 @@ export function withoutPairs({ outcome, gain }: Identification): string | undefi
   }
 }
 
-export const MIRRORED = 'Pairs are mirrored, not only rotated: one member has the opposite sign.';
+export const MIRRORED =
+  'Pairs are mirrored, not only rotated: one member has the opposite sign, or the two are exchanged.';
 
 type Compare = (expected: Expected, found: Compared) => Told | undefined;
 

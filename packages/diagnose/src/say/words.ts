@@ -99,7 +99,7 @@ export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: bo
   const inRows = shown ? ` in ${shown}` : '';
   const shows =
     partly && shown === undefined ? `What the ${from === undefined ? 'rotated' : 'right'} rows show` : 'What y shows';
-  const only = !all && (verdict === 'known bug' || onlyWrong(diagnosis));
+  const only = !all && ((verdict === 'known bug' && !shown) || onlyWrong(diagnosis));
   // A verdict is not told again by its parts.
   const isExplained = ['as expected', 'less precise', 'known bug', 'partly right'].includes(verdict);
   const plain = (texts: readonly string[]): ReportLine[] => texts.map((text) => ({ text }));
@@ -438,7 +438,9 @@ function explained({ explains, dtype, expected, gains }: Identification): string
 }
 
 function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): ReportLine[] {
-  const lines = verdict === 'as expected' || verdict === 'known bug' || !isProven(found) ? [] : [...found.open];
+  // Of a y that is right in part, only the right rows were measured.
+  const isOf = !['as expected', 'known bug', 'partly right'].includes(verdict) && isProven(found);
+  const lines = isOf ? [...found.open] : [];
   if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
     lines.push('No input that was tried tells these bugs apart: for this model they are the same.');

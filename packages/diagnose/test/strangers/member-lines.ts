@@ -117,6 +117,32 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
+    /^Each head of y has only (255|16|15) values, as int[48] does, rounded with its own scale and multiplied by (?:another|that of (.*))\.$/,
+    ['elements'],
+    ([count, whose], { call, asked }) => {
+      const { headDim, heads, seq } = call;
+      const right = exact(call, asked);
+      const levels = { 255: 127, 16: 8, 15: 7 }[count as '255' | '16' | '15'];
+      const head = (values: Float64Array, r: number) => values.subarray(r * headDim, (r + 1) * headDim);
+      const scale = (values: Float64Array, r: number): number =>
+        head(values, r).reduce((most, one) => Math.max(most, Math.abs(one)), 0) / levels;
+      const [, by] = /^head \(h \+ (\d+)\)/.exec(whose ?? '') ?? [];
+      const from = (r: number): number => {
+        if (by) return r - (r % heads) + ((r + Number(by)) % heads);
+        const token = Math.floor(r / heads) % seq;
+        const moves = { 'head 0': -(r % heads), 'token 0': -heads * token, 'the token before': -heads };
+        return r + (moves[whose as keyof typeof moves] ?? heads);
+      };
+      for (let r = 0; r < call.y.length / headDim; r++) {
+        const [own, step] = [scale(right, r), scale(call.y, r)];
+        const off = head(call.y, r).some((one, i) => Math.abs(one / step - head(right, r)[i]! / own) > 0.6);
+        const other = from(r) >= 0 && from(r) < call.y.length / headDim ? scale(right, from(r)) : step;
+        if (off || (whose && Math.abs(step / other - 1) > 2e-3)) return `head ${r} holds something else`;
+      }
+      return undefined;
+    },
+  ],
+  [
     /^Rows( of each head)? were written (\d+) elements apart and read (\d+) apart(?:, anew every (\d+) rows)?: where both meet, y is as expected\.$/,
     ['elements'],
     ([perHead, ...numbers], { call, asked }) => {
@@ -205,6 +231,48 @@ export const MEMBER_LINES: readonly MemberLine[] = [
           ),
         )
         .find(Boolean);
+    },
+  ],
+  [
+    /^The table of cos and sin has the rows of its positions (\d+) elements apart, and is read as if they were (\d+) apart\.$/,
+    ['elements'],
+    (numbers, { call, asked }) => {
+      const [lie, read] = numbers.map(Number) as [number, number];
+      const x = normedInput(call);
+      const gain = typeof asked.gain === 'number' ? asked.gain : asked.gain[0];
+      for (let r = 0; r < call.y.length / call.headDim; r++) {
+        const token = Math.floor(r / call.heads);
+        const position = call.position(Math.floor(token / call.seq), token % call.seq);
+        for (const [j, pair] of asked.pairs.entries()) {
+          const place = position * read + j;
+          const [row, from] = [Math.floor(place / lie), place % lie];
+          if (from >= asked.pairs.length) continue;
+          const angle = row * asked.frequency[from]!;
+          const [x0, x1] = pair.read.map((i) => x[r * call.headDim + i]!) as [number, number];
+          const [y0, y1] = pair.write.map((i) => call.y[r * call.headDim + i]!) as [number, number];
+          const [c, s] = [gain * Math.cos(angle), gain * Math.sin(angle)];
+          const slack = (64 * UNIT_ROUNDOFF[call.dtype] + 2 ** -18 * (1 + Math.abs(angle))) * (Math.hypot(x0, x1) + 1);
+          if (Math.hypot(y0 - (x0 * c - x1 * s), y1 - (x0 * s + x1 * c)) > slack) return `row ${r}, pair ${j} does not`;
+        }
+      }
+      return undefined;
+    },
+  ],
+  [
+    /^The angles are off by ([\d.e-]+) of themselves, as where ([\d.]+) is taken for 2π\.$/,
+    ['elements'],
+    ([share, turn], scene) => {
+      if (Math.abs(Math.abs(Number(turn) / (2 * Math.PI) - 1) - Number(share)) > 0.1 * Number(share))
+        return 'they are two';
+      const by = 1 - Number(turn) / (2 * Math.PI);
+      let [off, left] = [0, 0];
+      for (const { whole, cos, sin } of turnsUsed(scene)) {
+        const error = Math.atan2(sin, cos) - whole;
+        const wrapped = error - 2 * Math.PI * Math.round(error / (2 * Math.PI));
+        off += wrapped ** 2;
+        left += (wrapped - by * whole) ** 2;
+      }
+      return left < 0.1 * off ? undefined : 'they are off otherwise';
     },
   ],
   [
@@ -315,7 +383,7 @@ const largest = (said: number, real: number): string | undefined =>
 
 export const PAIR_LINES: readonly MemberLine[] = [
   [
-    /^x is not rotated in pairs? ([\d, -]+)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    /^x is not rotated in pairs? ([\d, -]+)(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
     ['frequencies', 'positions', 'dimensions'],
     ([pairs, rest], scene) => {
       const x = normedInput(scene.call);
@@ -333,7 +401,7 @@ export const PAIR_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
     ['frequencies', 'positions', 'precision'],
     ([pairs, most, rest], scene) => {
       const errors = pairErrors(scene);
@@ -343,7 +411,7 @@ export const PAIR_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; of pairs? ([\d, -]+) no error is larger than noise)?\.$/,
+    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
     ['precision', 'elements'],
     ([pairs, most, rest], scene) =>
       largest(Number(most), Math.max(...pairErrors(scene).map(({ share }) => share))) || farPairs(pairs!, rest, scene),
@@ -417,6 +485,7 @@ function turnsUsed({ call, asked }: MemberScene) {
       return {
         token,
         pair: j,
+        whole: angle,
         angle: angle - turn * Math.floor(angle / turn),
         cos: (x0 * y0 + x1 * y1) / power,
         sin: (x0 * y1 - x1 * y0) / power,

@@ -161,6 +161,19 @@ function paddingForgotten(call: Loops): void {
   }
 }
 
+/** int8 with a scale for each head of each token, which is read with that of the next head. */
+function otherScale(call: Loops): void {
+  right(call);
+  const { headDim, heads, y } = call;
+  const size = (r: number): number =>
+    y.subarray(r * headDim, (r + 1) * headDim).reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+  const scales = Array.from({ length: y.length / headDim }, (_, r) => f(size(r) / 127));
+  y.forEach((value, n) => {
+    const r = Math.floor(n / headDim);
+    y[n] = f(Math.round(value / scales[r]!) * scales[r - (r % heads) + ((r + 1) % heads)]!);
+  });
+}
+
 /** The kernel never ran: y is a copy of x. */
 function nothingRan(call: Loops): void {
   call.y.set(call.x);
@@ -577,6 +590,17 @@ export const MEMORY: readonly Stranger[] = [
     },
     paddingForgotten,
     [/written \d+ elements apart and read \d+ apart, anew every 8 rows/],
+  ),
+  nothing(
+    {
+      id: 'scale-of-another-head',
+      about: 'int8 is read with the scale of the next head',
+      model: 'Llama 2',
+      dtype: 'f32',
+      input: 'prompt 16',
+    },
+    otherScale,
+    [/as int8 does, rounded with its own scale and multiplied by that of head \(h \+ 1\) mod \d+\./],
   ),
   nothing(
     { id: 'scaled-only', about: 'Only the scale of queries ran', model: 'Llama 2', dtype: 'f32', input: 'prompt 16' },

@@ -778,7 +778,7 @@ const REASONS: Form[] = [
     }),
   ),
   {
-    of: /^Pairs are mirrored, not only rotated: one member has the opposite sign\.$/,
+    of: /^Pairs are mirrored, not only rotated: one member has the opposite sign, or the two are exchanged\.$/,
     about: 'direction',
     check: () => 'it does not mirror',
   },
@@ -1033,7 +1033,7 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
     }),
   ],
   [
-    new RegExp(`^Every frequency is ${OFF} times the expected one\\.$`),
+    new RegExp(`^Every frequency is ${OFF} times the expected one(?:, as where [\\d.]+ is taken for 2π)?\\.$`),
     ['frequencies'],
     needsRotation(([value, error], scene, rotation) =>
       scene.asked.frequency
