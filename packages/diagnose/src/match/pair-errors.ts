@@ -111,7 +111,7 @@ function turnBetween(low: number, high: number): string | undefined {
     const share = 1 - one / (2 * Math.PI);
     return share >= low && share <= high;
   });
-  return turn && String(Number(turn.toPrecision(7)));
+  return turn === undefined ? undefined : String(Number(turn.toPrecision(7)));
 }
 
 /** Says which number the kernel takes for 2π, if the errors of the angles are one share of them; undefined if not. */
