@@ -438,9 +438,9 @@ function explained({ explains, dtype, expected, gains }: Identification): string
 }
 
 function leftOpen({ notRuledOut, found, next, named, verdict }: Diagnosis): ReportLine[] {
-  // Of a y that is right in part, only the right rows were measured.
-  const isOf = !['as expected', 'known bug', 'partly right'].includes(verdict) && isProven(found);
-  const lines = isOf ? [...found.open] : [];
+  // Where y is right in part, only the right rows were measured.
+  const isWhole = !['as expected', 'known bug', 'partly right'].includes(verdict) && isProven(found);
+  const lines = isWhole ? [...found.open] : [];
   if (notRuledOut.length > 0) lines.push(`It would not have shown: ${notRuledOut.map(({ id }) => id).join(', ')}.`);
   if (named.length > 1 && !next && verdict === 'known bug')
     lines.push('No input that was tried tells these bugs apart: for this model they are the same.');
