@@ -48,8 +48,9 @@ const policyOf = ({ path }: Page): string => OWN_POLICIES[path] ?? POLICY;
 
 const rootOf = ({ path }: Page): string => '../'.repeat(path === '' ? 0 : path.split('/').length) || './';
 
-/** Draws what a page with a lead shows at first, as the browser will draw it. */
+/** Draws what a page shows at first, as the browser will; empty for one whose content is HTML already. */
 async function drawn(page: Page, server: ViteDevServer): Promise<string> {
+  if (!page.lead) return '';
   const { default: shown } = await server.ssrLoadModule(`/${page.entry}`);
   return renderToString(shown).replaceAll(ROOT_MARK, rootOf(page));
 }
@@ -78,7 +79,7 @@ export function pageHtml(page: Page, app: string, built: boolean, repository = R
 <meta property="og:image" content="${escaped(SITE_ADDRESS || base)}${page.image}">
 <meta name="twitter:card" content="summary_large_image">`
     : '';
-  // The controls of the place are disabled until the page's script has taken it over.
+  // Controls are disabled until the page's script has drawn them anew.
   const content = page.lead
     ? `<h1>${escaped(page.title)}</h1>
 <p class="lead">${page.lead}</p>
@@ -148,7 +149,7 @@ export function pages(): Plugin {
     closeBundle: () => server?.close(),
     load: async (id) => {
       const page = byFile.get(id);
-      return page && pageHtml(page, page.lead && server ? await drawn(page, server) : '', built);
+      return page && pageHtml(page, server ? await drawn(page, server) : '', built);
     },
     configureServer: (server) => () => {
       server.middlewares.use(async (request, response, next) => {
@@ -156,9 +157,7 @@ export function pages(): Plugin {
         const page = byFile.get(join(SITE, path, path.endsWith('.html') ? '' : 'index.html'));
         if (page === undefined) return next();
         response.setHeader('Content-Type', 'text/html');
-        response.end(
-          await server.transformIndexHtml(path, pageHtml(page, page.lead ? await drawn(page, server) : '', false)),
-        );
+        response.end(await server.transformIndexHtml(path, pageHtml(page, await drawn(page, server), false)));
       });
     },
   };

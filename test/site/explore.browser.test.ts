@@ -58,6 +58,15 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
       .locator('dd')
       .innerText();
 
+  test('a part of the worker that does not come is said, and not waited for', async () => {
+    const { page } = await opened.visit('explore/');
+    // As after an update on a host whose old files are gone; the service worker would have kept them.
+    await page.context().route('**/assets/rope.worker*', (route) => route.abort());
+    await page.getByRole('tab', { name: 'Convert' }).click();
+    await page.getByText('A worker of this page stopped').waitFor();
+    await page.context().close();
+  });
+
   test('a published model: facts, pictures, layers that differ, and an address that opens them again', async () => {
     const { page, wrong } = await opened.visit('explore/');
     const { invFreq } = effectiveRope(ropeOf(LLAMA).layers[0]!.rope!);

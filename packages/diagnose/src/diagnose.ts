@@ -185,7 +185,7 @@ function against(
     if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found, whole.normalized).length === 1)
       return finish(unnamed(whole), undefined, found);
   }
-  if (whole.verdict) return finish(whole, local ? explained(rows.rowSummary) : undefined, found);
+  if (whole.verdict) return finish(whole, local ? explained(rows, heads) : undefined, found);
   for (const describe of [describeHalves, describeTables, describeAxes, describeStrides]) {
     const measured = describe(right);
     if (measured.length > 0) return finish({ ...whole, verdict: 'different', measured });
@@ -233,7 +233,7 @@ function against(
   const isSaid = last.verdict !== 'not understood' && !last.measured[0]?.includes(UNSAID);
   const inParts = isSaid ? undefined : parts();
   if (inParts || last.verdict !== 'not understood') return inParts ?? last;
-  const known = explained(rows.rowSummary);
+  const known = explained(rows, heads);
   if (movedRows(known)) return { ...last, verdict: 'different', rowSummary: known };
   // Where something is said of some rows, those that nothing explains are listed too.
   return { ...last, rowSummary: known.wrong.length > 0 ? rows.rowSummary : known };

@@ -18,7 +18,14 @@ export type Task = keyof typeof TASKS;
 const early: MessageEvent[] = [];
 const keep = (event: MessageEvent): void => void early.push(event);
 addEventListener('message', keep);
-const { default: exposed } = await TASKS[self.name as Task]();
-removeEventListener('message', keep);
-expose(exposed);
-for (const { data, ports } of early) dispatchEvent(new MessageEvent('message', { data, ports: [...ports] }));
+try {
+  const { default: exposed } = await TASKS[self.name as Task]();
+  removeEventListener('message', keep);
+  expose(exposed);
+  for (const { data, ports } of early) dispatchEvent(new MessageEvent('message', { data, ports: [...ports] }));
+} catch (error) {
+  // A page hears of what is thrown outside of a promise only, and waits for ever otherwise.
+  setTimeout(() => {
+    throw error;
+  });
+}

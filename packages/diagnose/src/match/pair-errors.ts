@@ -105,13 +105,13 @@ export function describePairErrors(right: RightRows): readonly string[] {
 /** Numbers that are taken for 2π where an angle is reduced. */
 const TURNS = [6.28, 6.283, 6.2832, 6.28318, 6.2831, 44 / 7];
 
-/** The number for 2π whose angles are off by one share of themselves, between two bounds. */
+/** The number for 2π whose angles are off by a share of themselves between two bounds; undefined for none or several. */
 function turnBetween(low: number, high: number): string | undefined {
-  const turn = TURNS.find((one) => {
+  const [turn, other] = TURNS.filter((one) => {
     const share = 1 - one / (2 * Math.PI);
     return share >= low && share <= high;
   });
-  return turn === undefined ? undefined : String(Number(turn.toPrecision(7)));
+  return turn === undefined || other !== undefined ? undefined : String(Number(turn.toPrecision(7)));
 }
 
 /** Says which number the kernel takes for 2π, if the errors of the angles are one share of them; undefined if not. */
@@ -151,8 +151,9 @@ export function describeNoise(right: RightRows): readonly string[] {
 function noiseIn(right: RightRows, rows: readonly number[]) {
   const { seq, heads, headDim, y } = right.heads;
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
-  const pairs = Array.from({ length: right.pairs }, (_, j) => ({ ...right.membersOf(j), along: 0, across: 0 }));
+  const pairs = Array.from({ length: right.pairs }, (_, j) => right.membersOf(j));
   let [errors, power, wrong, isCopied] = [0, 0, 0, true];
+  /** By pair: the errors along and across the expected values, the squares of these values, those of the errors. */
   const groups = new Map<string, { count: number; sums: Float64Array }>();
   for (const r of rows) {
     const token = Math.floor(r / heads);
@@ -168,27 +169,27 @@ function noiseIn(right: RightRows, rows: readonly number[]) {
       if (right.pairOf[i]! < 0) isCopied = false;
       wrong++;
     }
-    for (const [j, pair] of pairs.entries()) {
-      const [a, b] = pair.write;
+    for (const [j, { write }] of pairs.entries()) {
+      const [a, b] = write;
       const [offA, offB] = [y[r * headDim + a]! - made[a]!, y[r * headDim + b]! - made[b]!];
-      const along = offA * made[a]! + offB * made[b]!;
-      const across = offB * made[a]! - offA * made[b]!;
-      const [own2, off2] = [made[a]! ** 2 + made[b]! ** 2, offA ** 2 + offB ** 2];
-      pair.along += along;
-      pair.across += across;
-      power += own2;
+      const [right2, off2] = [made[a]! ** 2 + made[b]! ** 2, offA ** 2 + offB ** 2];
+      const all = [offA * made[a]! + offB * made[b]!, offB * made[a]! - offA * made[b]!, right2, off2];
+      for (const sums of own) for (let n = 0; n < 4; n++) sums[4 * j + n]! += all[n]!;
+      power += right2;
       errors += off2;
-      for (const sums of own) for (const [n, one] of [along, across, own2, off2].entries()) sums[4 * j + n]! += one;
     }
   }
+  const sumsOf = ({ sums }: { readonly sums: Float64Array }, j: number) =>
+    sums.subarray(4 * j, 4 * j + 4) as unknown as [along: number, across: number, right: number, off: number];
   // Errors that a turn or another length of a pair explains: of n random ones the share s is above it in (1 − s)^(n − 1).
-  const isTurned = [...groups.values()].some(({ count, sums }) =>
+  const isTurned = [...groups.values()].some((group) =>
     pairs.some((_, j) => {
-      const [along, across, own, off] = sums.subarray(4 * j, 4 * j + 4) as unknown as [number, number, number, number];
-      return along ** 2 + across ** 2 > (1 - 10 ** (-RARE / (count - 1))) * own * off;
+      const [along, across, own, off] = sumsOf(group, j);
+      return along ** 2 + across ** 2 > (1 - 10 ** (-RARE / (group.count - 1))) * own * off;
     }),
   );
-  const mean = pairs.reduce((sum, { along, across }) => sum + Math.hypot(along, across), 0) / power;
+  const all = groups.get('all');
+  const mean = all ? pairs.reduce((sum, _, j) => sum + Math.hypot(...sumsOf(all, j).slice(0, 2)), 0) / power : 0;
   return { share: Math.sqrt(errors / power), mean, wrong, isCopied, isTurned };
 }
 

@@ -238,17 +238,17 @@ function placesWords(elements: readonly number[], heads: Heads): string {
   return [...rows].map(([r, dims]) => words(r, dims)).join('; ');
 }
 
-const BELOW = ', and all other dimensions of the rows below';
-
 /** The rows whose contents are known: others have been explained, or nothing can be said of them. */
-export function explained(rowSummary: RowSummary): RowSummary {
+export function explained({ rowSummary, right }: JudgedRows, heads: Heads): RowSummary {
   const wrong = rowSummary.wrong.filter(({ what }) => what !== 'unknown');
-  return { ...rowSummary, wrong, right: wrong.length > 0 ? rowSummary.right : rowSummary.right?.replace(BELOW, '') };
+  const isAlone = wrong.length === 0 && right.length > 0; // no rows are listed whose other dimensions are right
+  return { ...rowSummary, wrong, right: isAlone ? rowsWords(right, heads) : rowSummary.right };
 }
 
 function rightWords({ wrong, right, offByDim }: Compared, groups: readonly Group[], heads: Heads): string {
   const hasDims = groups.some((group) => dimsOf(group, heads) !== undefined);
-  if (right.length > 0) return `${rowsWords(right, heads)}${hasDims ? BELOW : ''}`;
+  if (right.length > 0)
+    return `${rowsWords(right, heads)}${hasDims ? ', and all other dimensions of the rows below' : ''}`;
   const dims = [...offByDim.keys()].filter((i) => offByDim[i] === 0);
   if (dims.length > 0) return `dimensions ${ranges(dims)} of every token`;
   const all = wrong.length * heads.headDim;

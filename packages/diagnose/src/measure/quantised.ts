@@ -109,7 +109,7 @@ function gridsOf(size: number, headDim: number, off: number): Grid[] {
     ({ name, bits, least, largest }): Grid => ({
       words: `values of ${name}`,
       block: headDim,
-      stepOf: (values) => (values.every((value) => isFloat(value, bits, least, largest)) ? 0 : undefined),
+      stepOf: (values) => (values.every((value) => isOnGrid(value, bits, least, largest)) ? 0 : undefined),
       error: (value) => 2 ** -(bits + 1) * Math.abs(value) + 2 ** (least - bits - 1),
     }),
   );
@@ -140,7 +140,7 @@ function largest(values: Float64Array): number {
 }
 
 /** Whether a value has so many bits after the leading one, and fewer below 2^least. */
-function isFloat(value: number, bits: number, least: number, largest: number): boolean {
+function isOnGrid(value: number, bits: number, least: number, largest: number): boolean {
   const step = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(value))), least) - bits);
   return value === 0 || (Math.abs(value) <= largest && Number.isInteger(value / step));
 }

@@ -466,21 +466,18 @@ function otherReading({ step, stepBound }: FrequencyLaw, denominator: number, wa
 }
 
 const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
-  const { attentionFactor } = frequenciesOf(spec);
-  const expected = attentionFactor;
+  const { attentionFactor: expected } = frequenciesOf(spec);
   if (gains) {
     const words = `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(expected)} for both.`;
     return { words, found: [gains.cos, gains.sin], expected };
   }
   if (gain === undefined || !gainRange)
     return { words: 'Not all pairs of all tokens are lengthened by the same factor.', expected };
-  if (attentionFactor < gainRange[0] - 1e-6 || attentionFactor > gainRange[1] + 1e-6) {
+  if (expected < gainRange[0] - 1e-6 || expected > gainRange[1] + 1e-6) {
     const square =
-      attentionFactor !== 1 && Math.abs(gain / attentionFactor ** 2 - 1) < 1e-3
-        ? ', the square of the expected factor'
-        : '';
+      expected !== 1 && Math.abs(gain / expected ** 2 - 1) < 1e-3 ? ', the square of the expected factor' : '';
     const narrow = (['f16', 'bf16'] as const).find((dtype) => {
-      const rounded = roundTo(dtype, attentionFactor);
+      const rounded = roundTo(dtype, expected);
       return rounded >= gainRange[0] && rounded <= gainRange[1];
     });
     const formula = square || (narrow ? `, which is the expected factor in ${narrow}` : magnitudeFormula(gain, spec));
