@@ -6,8 +6,8 @@ import { MODELS, rotationOf } from './kernel.js';
 import { OWN_FREQUENCIES } from './right.js';
 import { isRight, type Mark, scoreOf, tableOf } from './score.js';
 
-/** The tier slow takes all of them; other runs every fortieth, which has kernels of many causes. */
-const EACH = FUZZ === 10 ? 1 : 40;
+/** The tier slow takes all of them, a part of it every fourth, and other runs every fortieth, which has kernels of many causes. */
+const EACH = FUZZ === 10 ? 1 : FUZZ > 1 ? 4 : 40;
 
 /** The most of each mark in a hundred kernels today. The numbers only ever fall, to 0, 0, 0, 0 and a twentieth of the wrong ones. */
 const AT_MOST = { accused: 0, passed: 0, wrongName: 0, untrue: 0, vague: 3 };
