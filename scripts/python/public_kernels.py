@@ -282,7 +282,7 @@ def transformers_bugs():
     llama_bug("dynamic NTK by the factor alone: huggingface/transformers#48960", config=alpha, meant=ntk, positions=far,
         names=["ntk-by-factor-alone"])
     case(HF, "DeepSeek-V3", as_json("deepseek_v3", deepseek), rotated("deepseek_v3", deepseek), "f32 bf16", dim=64,
-         bug="rope_interleave is not read: huggingface/transformers#39687", says="Pairs are half")
+         bug="rope_interleave is not read: huggingface/transformers#39687", names=["pairs-half-for-interleaved"])
     case(HF, "DeepSeek-V3", as_json("deepseek_v3", deepseek), of_deepseek_v2, "f32 bf16", dim=64,
          bug="pairs are written where they were read: huggingface/transformers#39687", names=["pairs-left-in-place"])
     plain = dict(deepseek, rope_scaling=dict(deepseek["rope_scaling"], mscale_all_dim=0.0))

@@ -17,18 +17,24 @@ export async function optionsThatAreRight(
 ): Promise<string | undefined> {
   const { observation, expected, ranks } = task;
   if (!expected || ranks) return undefined;
-  for (const one of optionsLeftOut(task.source, task.layer ?? 0, options.dtype)) {
-    const change = Object.fromEntries(Object.entries(one).map(([name, value]) => [name, String(value)]));
+  const isRightWith = async (change: Partial<DiagnoseOptions>): Promise<boolean> => {
     try {
       const other = await readTask({ ...options, ...change });
-      if (isAsExpected({ ...other.observation, layout }, other.expected!))
-        return Object.entries(change)
-          .map(([name, value]) => `${flagOf(name)} ${value}`)
-          .join(' ');
+      return isAsExpected({ ...other.observation, layout }, other.expected!);
     } catch (error) {
-      if (!(error instanceof RopewalkError)) throw error; // the dumps do not fit this option
+      if (error instanceof RopewalkError) return false; // the dumps do not fit this option
+      throw error;
     }
+  };
+  for (const one of optionsLeftOut(task.source, task.layer ?? 0, options.dtype)) {
+    const change = Object.fromEntries(Object.entries(one).map(([name, value]) => [name, String(value)]));
+    if (await isRightWith(change))
+      return Object.entries(change)
+        .map(([name, value]) => `${flagOf(name)} ${value}`)
+        .join(' ');
   }
+  if (options.normWeight !== undefined && (await isRightWith({ normWeight: undefined, normEps: undefined })))
+    return 'no --norm-weight, so that x may be the norm’s result';
   const norm = hiddenNorm({ ...observation, layout }, expected);
   if (!norm) return undefined;
   const weights = norm.weight.readNumbers() as Float64Array;

@@ -206,11 +206,11 @@ async function readExpected(
     return undefined;
   }
   const [context, layer] = [flags.integer('context', 1), flags.integer('layer')];
-  let rope = await readRope(expect, context, layer);
+  let rope = await readRope(expect, context, layer, true);
   const seen = context === undefined && rope.source?.kind === 'model' ? contextSeen(rope.spec, positions) : undefined;
   if (seen !== undefined) {
     const { from } = rope;
-    rope = { ...(await readRope(expect, seen, layer)), from: `${from}, ${seen} tokens in use` };
+    rope = { ...(await readRope(expect, seen, layer, true)), from: `${from}, ${seen} tokens in use` };
   }
   return { ...expectationOf(rope, flags.word('direction', ['forward', 'backward'])), source: rope.source, layer };
 }

@@ -24,11 +24,16 @@ export interface GivenRope extends LayerSource {
   readonly source?: RopeSource;
 }
 
-/** Reads one RoPE from a file as `readRopeSource` does, or from a line. @param layer - a model's layer. Default: the first with RoPE */
-export async function readRope(text: string, context?: number, layer?: number): Promise<GivenRope> {
+/**
+ * Reads one RoPE from a file as `readRopeSource` does, or from a line.
+ *
+ * @param layer - a model's layer. Default: the first with RoPE
+ * @param still - reads a layer without RoPE as one in which no pair rotates
+ */
+export async function readRope(text: string, context?: number, layer?: number, still?: boolean): Promise<GivenRope> {
   if (!isRopeLine(text)) {
     const source = await readRopeSource(text, context);
-    return { ...layerOf(source, layer), direction: 'forward', source };
+    return { ...layerOf(source, layer, still), direction: 'forward', source };
   }
   // The oracle is loaded here, because it is large and few commands read such a line.
   const { parseRopeLabel, ropePlanOfCase } = await import('@ropewalk/oracle');

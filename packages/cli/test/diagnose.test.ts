@@ -430,6 +430,27 @@ describe('options that were left out', () => {
     assert.match(short, /^OTHER OPTIONS: y is right with --context 262144\. /);
   });
 
+  test('a layer without position encoding, where y is x', async () => {
+    const smollm3 = { ...config, model_type: 'smollm3', layer_types: undefined, no_rope_layers: [1, 1, 1, 0] };
+    const expect = write('smollm3.json', smollm3);
+    const unrotated = await run({ ...given, y: files.x, expect, layer: '3' });
+    assert.equal(unrotated.status, 0, unrotated.stdout);
+    assert.match(unrotated.stdout, /^AS EXPECTED \(smollm3\.json, layer 3, which does not rotate\)/);
+    const rotated = await says({ ...given, expect, layer: '3' });
+    assert.match(rotated, /^OTHER OPTIONS: y is right with --layer 0\. /);
+    assert.match(rotated, /^WRONG PARAMETER: Rotates, with base 10000, where no pair should rotate\.$/m);
+  });
+
+  test('x that was dumped behind the norm', async () => {
+    const normWeight = save(
+      'weight.npy',
+      hostTensor('f32', [HEAD_DIM], (i) => 0.5 + i / HEAD_DIM),
+    );
+    const report = await says({ ...given, expect: LABEL, normWeight });
+    assert.match(report, /^OTHER OPTIONS: y is right with no --norm-weight, so that x may be the norm’s result\. /);
+    assert.match(report, /^KNOWN BUG: norm-missing$/m);
+  });
+
   test('a norm before the rotation: its weight is fitted, and told', async () => {
     const values = floats(x);
     const weight = Float64Array.from({ length: HEAD_DIM }, (_, i) => 0.5 + i / HEAD_DIM);

@@ -14,12 +14,14 @@ import { type Mutant, readMutants } from './kernel/mutant.js';
 import type { RightRows } from './kernel/right-rows.js';
 import type { RopeSteps } from './kernel/steps.js';
 import type { Hypothesis } from './kernel/trial.js';
-import { BugSearch, type Judged, NOTHING, worstOf } from './match/bug-search.js';
+import { BugSearch, type Judged, type Named, NOTHING, worstOf } from './match/bug-search.js';
+import { composed } from './match/composed.js';
 import { describeHalves, describeTables } from './match/halves.js';
 import { nextInput } from './match/next-input.js';
-import { describeNoise, describePairErrors, UNSAID } from './match/pair-errors.js';
+import { describeNoise, describePairErrors, NEARLY, UNSAID } from './match/pair-errors.js';
 import { describeAxes, describePairTerms } from './match/pair-terms.js';
 import { describeParts, type Told } from './match/parts.js';
+import { readingsOf } from './match/readings.js';
 import { groupRows } from './match/row-contents.js';
 import { describeStrides } from './match/strides.js';
 import {
@@ -33,13 +35,14 @@ import {
   rowsWords,
   summarizeRows,
 } from './match/wrong-rows.js';
+import { sentence } from './measure/residuals.js';
 import { spread } from './measure/sample.js';
 import { MUTANTS } from './mutants/catalogue.js';
 import { wrongParameters } from './mutants/parameters.js';
 import { axesOf, type Expected, readExpected } from './read/expected.js';
 import { type Heads, type Observation, readLayouts, refuseZeros } from './read/observation.js';
 import type { DiagnoseOptions, Diagnosis } from './say/diagnosis.js';
-import { differencesOf, isProven, sentence } from './say/differences.js';
+import { differencesOf, isProven } from './say/differences.js';
 
 const NAMES: OptionNames<DiagnoseOptions> = { mutants: true, progress: true };
 
@@ -185,6 +188,8 @@ function against(
     if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found, whole.normalized).length === 1)
       return finish(unnamed(whole), undefined, found);
   }
+  const scaled = whole.verdict ? [] : scaledWords(rows);
+  if (scaled.length > 0) return finish({ ...whole, verdict: 'different', measured: scaled });
   if (whole.verdict) return finish(whole, local ? explained(rows, heads) : undefined, found);
   for (const describe of [describeHalves, describeTables, describeAxes, describeStrides]) {
     const measured = describe(right);
@@ -195,25 +200,48 @@ function against(
     if (isRight(judged)) return { as: 'right', words: 'as expected.' };
     if (isInput(part)) return { as: 'read', words: 'x, not rotated.' };
     // Positions of a part may be those of many bugs.
-    const named = judged.named.filter(({ mutants }) => mutants.every(({ cause }) => cause < 'I'));
+    const named = judged.named.filter(isOfAnyRows);
     const does = named.map(({ id, mutants: [bug] }) =>
       bug!.parameters ? bug!.does : `what the known bug ${id} gives.`,
     );
     if (does.length === 1) return { as: 'named', words: does[0]! };
     const one = identified(judged);
     const differences = isProven(one) ? differencesOf(expected, one, judged.normalized) : [];
-    if (differences.length === 0) return { as: 'unread', words: 'no explanation was found.' };
+    if (differences.length === 0) return { as: 'unread', words: UNREAD };
     return { as: 'read', words: differences.map(({ words }) => words).join(' ') };
   };
   const parts = (): Read | undefined => {
     const measured = first ? describeParts(heads, (some) => told({ ...heads, rows: some })).map(sentence) : [];
     return measured.length > 0 ? finish({ ...whole, verdict: 'different', measured }) : undefined;
   };
+  const besides = (): Read | undefined => {
+    let read: Read | undefined;
+    const isWrong = (rows: readonly number[]): boolean => {
+      const judged = search.judge({ ...heads, rows }, undefined, { pairs: false });
+      const named = judged.named.filter(({ mutants }) => !mutants.some(({ cause }) => OF_ROWS.includes(cause)));
+      if (isRight(judged) || named.length < Math.min(1, judged.named.length)) return false;
+      const one = finish({ ...judged, named });
+      const isTold = one.named.length > 0 || one.differences.length > 0;
+      if (isTold) read = one;
+      return isTold;
+    };
+    const some = first ? composed(right, frequencies, isWrong) : undefined;
+    if (!some) return undefined;
+    const { measured, summary } = some;
+    if (measured.length > 0) return finish({ ...whole, verdict: 'different', measured }, summary);
+    return { ...read!, rowSummary: summary };
+  };
+  /** Parts that are all explained, or a rotation of most rows with what the others hold, or parts of which some are. */
+  const inPartsOrBeside = (): Read | undefined => {
+    const inParts = parts();
+    const isAll = inParts?.measured.every((one) => !one.endsWith(UNREAD));
+    return isAll ? inParts : (besides() ?? inParts);
+  };
   if (rows.local !== 'no') {
     const part = partly(expected, heads, rows, search, frequencies);
     // Rows with single wrong elements are no part of their own.
     const isTold = 4 * rows.unknown.length < heads.rows.length || part.rowSummary!.shown !== undefined;
-    return (isTold ? undefined : parts()) ?? { ...part, worst, tried: whole.tried };
+    return (isTold ? undefined : inPartsOrBeside()) ?? { ...part, worst, tried: whole.tried };
   }
   found = identified(whole);
   if (isRotation(found)) return finish(whole, undefined, found);
@@ -228,15 +256,56 @@ function against(
     const shown = few ? { ...unnamed(judged), tried: whole.tried } : judged;
     return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
+  for (const { words, heads: own, expected: meant, needs } of first ? readingsOf(expected, right) : []) {
+    const inner = against(meant, own, mutants, () => {}, false);
+    const isWhole = inner.verdict === 'known bug' || inner.rowSummary?.wrong.every(({ at }) => at.dims === undefined);
+    // Positions of a part may be those of many bugs.
+    const isVague = inner.rowSummary?.shown !== undefined && !inner.named.every(isOfAnyRows);
+    const isEnough = needs === 'right' ? isRight(inner) : inner.verdict !== 'not understood';
+    if (isEnough && (needs !== 'whole' || isWhole) && !isVague)
+      return finish({ ...whole, verdict: 'different', measured: [...words, ...sentencesOf(inner)] });
+  }
   // The part that is right is told wherever nothing explains the rest.
   const last = finish(whole, undefined, found);
   const isSaid = last.verdict !== 'not understood' && !last.measured[0]?.includes(UNSAID);
-  const inParts = isSaid ? undefined : parts();
-  if (inParts || last.verdict !== 'not understood') return inParts ?? last;
+  const inParts = isSaid ? undefined : inPartsOrBeside();
+  if (inParts) return inParts;
+  // Noise is told only where rows hold nothing else.
+  const beside = last.measured[0]?.startsWith(NEARLY) ? besides() : undefined;
+  const isMore = ({ what, rows: count }: RowEntry): boolean => what !== 'unknown' && 8 * count >= heads.rows.length;
+  if (beside?.rowSummary?.wrong.some(isMore)) return beside;
+  if (last.verdict !== 'not understood') return last;
   const known = explained(rows, heads);
   if (movedRows(known)) return { ...last, verdict: 'different', rowSummary: known };
   // Where something is said of some rows, those that nothing explains are listed too.
   return { ...last, rowSummary: known.wrong.length > 0 ? rows.rowSummary : known };
+}
+
+/** Sentences on rows that are all right results times factors, one or more for each row; empty if they are not. */
+function scaledWords({ rowSummary: { wrong, right } }: JudgedRows): string[] {
+  const isScaled =
+    wrong.some(({ what }) => what === 'scaled by row') && wrong.every(({ what }) => what.startsWith('scaled'));
+  return isScaled && right === '' ? wrong.map(({ where, holds }) => `${sentence(where)}: ${holds}.`) : [];
+}
+
+/** Whether bugs are seen in any rows: those of positions and of rows are not. */
+function isOfAnyRows({ mutants }: Named): boolean {
+  return mutants.every(({ cause }) => cause < 'I');
+}
+
+/** The sentences of a reading without a fault. */
+function sentencesOf({ verdict, named, measured, differences, rowSummary }: Read): string[] {
+  const rows = (rowSummary?.wrong ?? []).map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
+  const where = rowSummary?.shown ? `${sentence(rowSummary.shown)}: ` : '';
+  const ids = named.map(({ id }) => id).join(' or ');
+  const [parameter] = named.flatMap(({ mutants: [bug] }) => (bug!.parameters ? [bug!.does] : []));
+  const told =
+    verdict === 'known bug'
+      ? [parameter ?? `${where ? 'what' : 'Beside that, y is what'} the known bug ${ids} gives.`]
+      : measured.length > 0
+        ? measured
+        : differences.map(({ words }) => words);
+  return [...told.map((words) => `${where}${words}`), ...rows];
 }
 
 /** Whether the rows of y are x to the bit. Some bugs give it too; that the kernel did not run, or in place, is likelier. */
@@ -248,7 +317,7 @@ function isInput({ x, y, dtype, rows, headDim }: Heads): boolean {
   return rows.every(isCopy);
 }
 
-function isRight({ verdict }: Judged): boolean {
+function isRight({ verdict }: { readonly verdict: Judged['verdict'] | Read['verdict'] }): boolean {
   return verdict === 'as expected' || verdict === 'less precise';
 }
 
@@ -315,6 +384,12 @@ function joined(entries: readonly RowEntry[], { where, at }: Pick<RowEntry, 'whe
   const rows = sum(({ rows }) => rows);
   return { what: 'unknown', where, at, holds, rows, elements: sum(({ elements }) => elements) };
 }
+
+/** The causes that some rows may show by chance: positions, rows, caches. */
+const OF_ROWS = 'JKN';
+
+/** The words for a part that nothing explains. */
+const UNREAD = 'no explanation was found.';
 
 /** One rule for many rows is tried on so many of them before it is tried on all. */
 const SAMPLE_ROWS = 512;

@@ -247,7 +247,7 @@ describe('parts of rows', () => {
           k.row(0, 6, h).set(a);
         }
       },
-      ['Token 3 of batch 0: the right result of token 6.', 'Token 6 of batch 0: the right result of token 3.'],
+      ['Tokens 3, 6 of batch 0: the right result of the token whose index is 9 minus its own.'],
     ],
     [
       'all tokens one later',

@@ -285,11 +285,11 @@ async function expectedOf(
         });
   const number = wholeOf(layer, 'layer', 0);
   const source = sourceAt(tokens);
-  const given = layerOf(source, number);
+  const given = layerOf(source, number, true);
   const seen = tokens === undefined ? contextSeen(given.spec, positions) : undefined;
   if (seen === undefined) return { ...expectationOf(given, way), source };
   const from = `${given.from}, ${seen} tokens in use`;
-  return { ...expectationOf({ ...layerOf(sourceAt(seen), number), from }, way), source };
+  return { ...expectationOf({ ...layerOf(sourceAt(seen), number, true), from }, way), source };
 }
 
 /** Finds what the user may have left out, in words: with it the kernel is right. */

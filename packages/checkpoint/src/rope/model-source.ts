@@ -68,13 +68,14 @@ export function ropeSourceFromGguf(
  *
  * @param source - from `ropeSourceFromJson` or `readRopeSource`
  * @param layer - the index of a model's layer. Default: the first one with RoPE
+ * @param still - gives a layer without RoPE the record of another layer, in which no pair rotates
  * @throws {RopewalkError} RANGE for a layer that does not exist, or has no RoPE
  */
-export function layerOf(source: RopeSource, layer?: number): LayerSource {
-  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer));
+export function layerOf(source: RopeSource, layer?: number, still = false): LayerSource {
+  return reading('source', () => sourceOfLayer(readOptions(source, 'source'), layer, still));
 }
 
-function sourceOfLayer(source: RopeSource, asked: number | undefined): LayerSource {
+function sourceOfLayer(source: RopeSource, asked: number | undefined, still: boolean): LayerSource {
   const { file } = source;
   if (source.kind === 'record') {
     const { peer } = source;
@@ -86,6 +87,13 @@ function sourceOfLayer(source: RopeSource, asked: number | undefined): LayerSour
   const layer = asked ?? rotated[0] ?? 0;
   const found = layers[layer] ?? refuse('RANGE', 'layer', `an integer in [0, ${layers.length - 1}]`, layer);
   const next = rotated.length > 0 ? ` Layers with RoPE: ${ranges(rotated)}.` : '';
+  const [first] = rotated;
+  if (!found.rope && still && first !== undefined) {
+    const { freqFactors: _factors, ...rope } = layers[first]!.rope!;
+    const spec = { ...rope, scaling: { kind: 'proportional', rotatedPairs: 0 }, attentionFactor: 1 } as const;
+    const from = `${file}, layer ${layer}, which does not rotate`;
+    return { spec, from, notes, others: [], layerType: found.layerType };
+  }
   const spec = found.rope ?? fail('RANGE', 'layer', `layer ${layer} of ${file} has no position encoding.${next}`);
   const key = JSON.stringify(specToJson(spec));
   const others = layers.filter(({ rope }) => rope && JSON.stringify(specToJson(rope)) !== key).map((one) => one.layer);

@@ -151,6 +151,7 @@ function* families(pairs: number, headDim: number, hint: ArrayLike<number> | und
       yield { words: `${words}the expected frequency`, frequency: of((j) => factor * hint[j]!) };
     if (Array.from(hint).every((f) => f !== 0))
       yield { words: '1 / the expected frequency', frequency: of((j) => 1 / hint[j]!) };
+    yield { words: 'the expected frequency of pair ⌊j/2⌋', frequency: of((j) => hint[j >> 1]!) };
   }
 }
 

@@ -337,16 +337,19 @@ export function sharpened(fits: readonly PairFit[]): { frequency: number[]; erro
   const error = fits.map(({ low, high }) => (high - low) / 2);
   const turning = [...fits.keys()].filter((j) => fits[j]!.low > 0 || fits[j]!.high < 0);
   const law = fitLaw(turning.map((j) => measuredOf(fits[j]!, j)));
-  if (law?.scaling.kind !== 'none') return { frequency, error };
-  // A round base over the pairs that are there is taken as exact.
+  if (law?.scaling.kind !== 'none' && law?.scaling.kind !== 'linear') return { frequency, error };
+  // A round base over the pairs that are there is taken as exact, and so is a round factor.
   const base = basesOf(law, [2 * fits.length])[0]!;
   const step = base.round ? (2 * Math.log(base.base)) / base.denominator : law.step;
+  const { factor, factorError } = law.scaling.kind === 'linear' ? law.scaling : { factor: 1, factorError: 0 };
+  const written = asWritten(factor, factorError);
+  const inexact = written === factor ? factorError : 0;
   for (const j of turning) {
     const { slope, low, high } = fits[j]!;
-    const value = Math.exp(-step * j) * Math.sign(slope);
+    const value = (Math.exp(-step * j) / written) * Math.sign(slope);
     if (value < low || value > high) continue;
     frequency[j] = value;
-    error[j] = base.round ? 0 : Math.min(error[j]!, law.stepError * j * Math.abs(value));
+    error[j] = Math.min(error[j]!, ((base.round ? 0 : law.stepError * j) + inexact) * Math.abs(value));
   }
   return { frequency, error };
 }

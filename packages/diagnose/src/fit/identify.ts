@@ -31,7 +31,7 @@ export function identify(observation: Observation): Identification {
  * The noise beyond rounding y, relative to the largest element of a head: none, the sines of a fast instruction, or cos, sin
  * and products in a 16-bit dtype.
  */
-const SLACKS = [0, 2 ** -19, 5 * UNIT_ROUNDOFF.f16, 5 * UNIT_ROUNDOFF.bf16];
+export const SLACKS = [0, 2 ** -19, 5 * UNIT_ROUNDOFF.f16, 5 * UNIT_ROUNDOFF.bf16];
 
 /**
  * Identifies the rotation of an observation that is already read, as {@link identify} does.

@@ -4,7 +4,7 @@
  */
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { PairLayout } from '../measure/geometry.js';
-import { AS_GIVEN, type FoundPosition, findRules, type PositionRule } from '../measure/position-fit.js';
+import { AS_GIVEN, type FoundPosition, findRules, moves, type PositionRule, ROUNDED } from '../measure/position-fit.js';
 import { fitPairs, type PairFit, type PositionOf } from '../measure/slope.js';
 import type { Turns, TurnUnit } from '../measure/turns.js';
 import type { Heads } from '../read/observation.js';
@@ -38,14 +38,17 @@ interface Resolved {
 export interface Placed extends Resolved, Positions {}
 
 /** The relative error of angles that were computed in f32. */
-const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
+export const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
 /** RoPE's frequencies are at most about 1. */
 const USUAL = 1.6;
 /** So many pairs on the same side, all slow, are not there by chance. */
 const MANY = 6;
 
 const given: PositionOf = (unit, axis) => unit.positions[axis]!;
-const countAgainst = (fits: readonly PairFit[]): number => fits.reduce((sum, fit) => sum + fit.against.length, 0);
+export const countAgainst = (fits: readonly PairFit[]): number =>
+  fits.reduce((sum, fit) => sum + fit.against.length, 0);
+/** Whether the angles say anything of some frequency. */
+const tells = (fits: readonly PairFit[]): boolean => fits.some(({ low, high, period }) => high - low < 0.99 * period);
 const hasTurns = ({ fits, known }: Resolved): boolean =>
   fits.some(({ low, high }, j) => known[j] && (low > 0 || high < 0));
 
@@ -64,9 +67,11 @@ export function placePairs(measured: Measured): Placed {
     [ANGLE_SLACK, true],
     [ANGLE_SLACK, false],
   ] as const) {
-    if (countAgainst(fits) === 0) break;
+    if (countAgainst(fits) === 0 && tells(fits)) break;
     const other = fitPairs(turns, numAxes, given, relative, fromZero);
-    if (countAgainst(other) < countAgainst(fits)) [fits, slack, zero] = [other, relative, fromZero];
+    // Far from 0 a line from there says nothing: too many frequencies fit.
+    if (countAgainst(other) < countAgainst(fits) || (countAgainst(other) === 0 && !tells(fits) && tells(other)))
+      [fits, slack, zero] = [other, relative, fromZero];
   }
   if (numAxes > 1) {
     const known = fits.map(({ others, period }) => others.length === 0 && period > Math.PI);
@@ -96,6 +101,14 @@ export function placePairs(measured: Measured): Placed {
   if (plain.rules.length > 0) return { ...resolved, ...plain };
   for (const tried of bySmallPositions(measured)) {
     const placed = tried.rules[0]?.asGiven === false && atPositions(measured, tried);
+    if (placed) return placed;
+  }
+  for (const rule of turns.headsAgree ? ROUNDED : []) {
+    const found = turns.units.map((unit): FoundPosition => {
+      const p = rule.map(unit.positions[0]!, unit)!;
+      return { unit, given: unit.positions[0]!, intervals: [[p, p]] };
+    });
+    const placed = moves(found, rule.map) && atPositions(measured, { rules: [rule], found });
     if (placed) return placed;
   }
   // Every token fits the expected frequencies, at positions that follow no rule. Few pairs could fit by chance.

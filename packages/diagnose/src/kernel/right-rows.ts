@@ -54,10 +54,14 @@ export class RightRows {
   #rms = { row: -1, value: 1 };
   #compared: Compared | undefined;
 
-  /** @param steps - the steps of the right kernel, from a spec */
+  /**
+   * @param steps - the steps of the right kernel, from a spec
+   * @param slack - further noise of each element, relative to the largest |x| of its head
+   */
   constructor(
     readonly steps: RopeSteps,
     readonly heads: Heads,
+    readonly slack = 0,
   ) {
     const { pairs } = steps;
     this.pairs = pairs;
@@ -137,11 +141,12 @@ export class RightRows {
     let size = 0;
     for (let i = 0; i < headDim; i++) size = Math.max(size, Math.abs(input[i]!));
     size *= this.#magnitude;
+    const more = this.slack * size;
     for (let i = 0; i < headDim; i++) {
       const j = this.pairOf[i]!;
       if (j < 0) {
         y[i] = input[i]!;
-        noise[i] = storedNoise(dtype, input[i]!, size);
+        noise[i] = storedNoise(dtype, input[i]!, size) + more;
         if (stored) stored[i] = noise[i]!;
         continue;
       }
@@ -151,7 +156,7 @@ export class RightRows {
       const value = this.memberOf[i] === 0 ? x0 * c - x1 * s : x0 * s + x1 * c;
       y[i] = value;
       const least = storedNoise(dtype, value, size);
-      noise[i] = least + Math.sqrt(x0 * x0 + x1 * x1) * loose[j]!;
+      noise[i] = least + Math.sqrt(x0 * x0 + x1 * x1) * loose[j]! + more;
       if (stored) stored[i] = least;
     }
   }

@@ -33,6 +33,9 @@ const ENOUGH = 100;
 /** Angles of which nothing more is known. */
 export const UNSAID = 'not the expected ones';
 
+/** The beginning of a sentence on noise. */
+export const NEARLY = 'y is near the expected values';
+
 /** Describes the errors in sentences; empty if they are too large to say anything. */
 export function describePairErrors(right: RightRows): readonly string[] {
   const { heads, steps } = right;
@@ -143,7 +146,7 @@ export function describeNoise(right: RightRows): readonly string[] {
   if (!(share <= ROUGH && mean <= ONE_SIDED * share) || wrong < heads.rows.length * pairs || !isCopied) return [];
   if (isTurned) return [];
   return [
-    `y is near the expected values: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
+    `${NEARLY}: errors are ${upwards(share)} of them (root mean square). Over the rows of a pair they cancel to ${upwards(mean)}, as those of many roundings do, or of few bits.`,
   ];
 }
 

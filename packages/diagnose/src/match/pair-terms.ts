@@ -3,7 +3,7 @@
  * terms of the expected rotation, and a sentence is made only if the terms give y within noise. @module
  */
 import { type FloatDtype, roundTo } from 'ropewalk';
-import { ranges, UNIT_ROUNDOFF } from 'ropewalk/internal';
+import { groupBy, ranges, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { Angles, RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
@@ -287,6 +287,9 @@ function byPartners({ heads, dims, fits }: Search): Reading | undefined {
   return undefined;
 }
 
+/** More rules are no longer read. */
+const MOST_RULES = 4;
+
 /** Each dimension is the sum of a cos and a sin term, of other dimensions of x than expected. */
 function bySources(search: Search): Reading | undefined {
   const { dims, fits } = search;
@@ -299,15 +302,24 @@ function bySources(search: Search): Reading | undefined {
     found.push(one);
   }
   if (off.length === 0) return undefined;
-  const shown = off
-    .slice(0, 3)
-    .map(
-      ({ one: { dim, by }, was }) =>
-        `dimension ${dim} from x[${by[0]}] × cos and x[${by[1]}] × sin instead of x[${was[0]}] and x[${was[1]}]`,
-    );
-  const rest = off.length > 3 ? ', …' : '';
-  const words = `Dimensions of y come from other dimensions of x, ${off.length} in all: ${shown.join(', ')}${rest}.`;
+  const words = `Dimensions of y come from other dimensions of x, ${off.length} in all: ${sourcesWords(off)}.`;
   return { dims: found, words: [words] };
+}
+
+/** The rules by which dimensions come from others, or the first dimensions if the rules are many. */
+function sourcesWords(off: readonly { one: Dim; was: Dim['by'] }[]): string {
+  const place = (i: number, dim: number): string => (i === dim ? 'i' : `i ${i > dim ? '+' : '−'} ${Math.abs(i - dim)}`);
+  const words = ({ one: { by, sin }, was }: (typeof off)[number], at: (i: number) => string | number): string => {
+    const terms = sin === 0 ? `x[${at(by[0])}] × cos alone` : `x[${at(by[0])}] × cos and x[${at(by[1])}] × sin`;
+    return `from ${terms} instead of x[${at(was[0])}] and x[${at(was[1])}]`;
+  };
+  const rules = groupBy(off, (each) => words(each, (i) => place(i, each.one.dim)));
+  if (rules.size <= MOST_RULES)
+    return [...rules]
+      .map(([rule, some]) => `dimension i ${rule}, for i of ${ranges(some.map(({ one }) => one.dim))}`)
+      .join('; ');
+  const shown = off.slice(0, 3).map((each) => `dimension ${each.one.dim} ${words(each, (i) => i)}`);
+  return `${shown.join(', ')}${off.length > 3 ? ', …' : ''}`;
 }
 
 /** The dimensions of x whose cos and sin terms may give a dimension of y: the one of either, then the other. */
@@ -315,13 +327,14 @@ function readingsOf(search: Search, was: Dim): Dim[] {
   const { by } = was;
   const cos = sourceOf(search, was, 'cos');
   const sin = sourceOf(search, was, 'sin');
-  return [
+  const both = [
     [cos, sin],
     [by[0], sourceOf(search, was, 'sin', by[0])],
     [sourceOf(search, was, 'cos', by[1]), by[1]],
     [cos, sourceOf(search, was, 'sin', cos)],
     [sourceOf(search, was, 'cos', sin), sin],
   ].map(([a, b]) => ({ ...was, by: [a!, b!] as const }));
+  return [...both, { ...was, sin: 0 }];
 }
 
 /** The dimension of x that goes best with y along cos or sin, without the other term if its dimension is known. */

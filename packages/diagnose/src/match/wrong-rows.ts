@@ -78,7 +78,7 @@ const MOVED: ReadonlySet<What> = new Set(['another row', 'another position', 'an
 
 /** The rows that hold the result of another row or position, where they are most of y and no row is right. */
 export function movedRows(summary: RowSummary | undefined): RowEntry | undefined {
-  if (summary?.right !== '' || summary.wrong.length === 0) return undefined;
+  if (summary?.right !== '' || summary.shown || summary.wrong.length === 0) return undefined;
   const most = summary.wrong.reduce((a, b) => (b.rows > a.rows ? b : a));
   return MOVED.has(most.what) && 2 * most.elements >= summary.wrongElements ? most : undefined;
 }

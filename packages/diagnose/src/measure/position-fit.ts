@@ -119,11 +119,13 @@ function explainPositions(found: readonly FoundPosition[], grid: Grid, axis: num
 }
 
 /** Whether a rule moves more than one position. */
-function moves(found: readonly FoundPosition[], map: PositionRule['map']): boolean {
+export function moves(found: readonly FoundPosition[], map: PositionRule['map']): boolean {
   return new Set(found.flatMap(({ given, unit }) => (map(given, unit) === given ? [] : [given]))).size > 1;
 }
 
 function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): PositionRule[][] {
+  const sharp = sharpest(found);
+  const constants = wholeIn(sharp?.intervals ?? []);
   return [
     [AS_GIVEN],
     [
@@ -147,9 +149,9 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
         .map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),
       ...lines(found).map(([a, b]) => rule(`${a} times the position${signed(b)}`, (p) => a * p + b)),
       ...batchShifts(found),
-      ...wholeIn(sharpest(found)?.intervals ?? []).map((c) => rule(`${c} for every token`, () => c)),
-      ...wholeIn(sharpest(found)?.intervals ?? [])
-        .map((c) => c - sharpest(found)!.unit.seq)
+      ...constants.map((c) => rule(`${c} for every token`, () => c)),
+      ...constants
+        .map((c) => c - sharp!.unit.seq)
         .filter((from) => from > 1)
         .map((from) => rule(`the index of the token in its sequence + ${from}`, (_, u) => u.seq + from)),
     ],
@@ -167,7 +169,7 @@ const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {
 };
 export const WRAPPED = Object.values(IN_TYPE);
 
-const ROUNDED: readonly PositionRule[] = [
+export const ROUNDED: readonly PositionRule[] = [
   rule('the position rounded to bf16', (p) => roundTo('bf16', p)),
   rule('the position rounded to f16', (p) => roundTo('f16', p)),
   ...Object.entries(IN_TYPE).map(([type, map]) => rule(`the position wrapped to ${type}`, map)),

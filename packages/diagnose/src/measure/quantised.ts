@@ -44,6 +44,16 @@ export function quantisedWords(right: RightRows): string | undefined {
   return found ? `y has only ${found}; the results are right but for the rounding to them.` : otherScaleWords(right);
 }
 
+/** Names the only values that y has, whatever they should be; undefined if they are those of no quantised cache. */
+export function quantisedValues({ y, headDim, dtype }: Pick<Quantised, 'y' | 'headDim' | 'dtype'>): string | undefined {
+  const isOnly = ({ block, stepOf }: Grid): boolean => {
+    if (block === y.length || headDim % block !== 0) return false;
+    for (let n = 0; n < y.length; n += block) if (stepOf(widened(y.subarray(n, n + block))) === undefined) return false;
+    return true;
+  };
+  return gridsOf(y.length, headDim, OFF[dtype]).find(isOnly)?.words;
+}
+
 /** Recognises whole numbers of a head's own scale that were multiplied by another; undefined if they were not. */
 function otherScaleWords(right: RightRows): string | undefined {
   const { seq, heads, headDim, y, dtype } = right.heads;

@@ -497,6 +497,11 @@ function measured(value: number, bound: number): string {
   return `${value.toFixed(digits)} ± ${up.toFixed(digits)}`;
 }
 
+/** Begins words as a sentence. */
+export function sentence(words: string): string {
+  return `${words[0]!.toUpperCase()}${words.slice(1)}`;
+}
+
 export function short(value: number): string {
   return String(Number(value.toPrecision(7)));
 }

@@ -27,6 +27,10 @@ export interface Slopes {
 const TURN = 2 * Math.PI;
 /** A sample that would give more intervals than this is skipped. */
 const MAX_INTERVALS = 4096;
+/** The same for frequencies: far from 0 they are found from differences of positions. */
+const MAX_FREQUENCIES = 1024;
+/** More intervals than this say nothing of a slope. */
+const MAX_RATED = 256;
 /** An angle with a larger tolerance tells nothing. */
 const MAX_TOLERANCE = 1.5;
 
@@ -34,8 +38,15 @@ const MAX_TOLERANCE = 1.5;
  * Finds the slopes k for which `angle ≡ k · at` holds within the tolerances, as far as possible for all samples.
  *
  * @param relative - a further error, relative to the angle itself, for angles that were computed in f32
+ * @param most - the most intervals that a sample may give
  */
-export function solveSlope(samples: readonly AngleAt[], low: number, high: number, relative = 0): Slopes {
+export function solveSlope(
+  samples: readonly AngleAt[],
+  low: number,
+  high: number,
+  relative = 0,
+  most = MAX_INTERVALS,
+): Slopes {
   const order = samples.map((_what, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
   let intervals: [number, number][] = [[low, high]];
   const against: number[] = [];
@@ -49,7 +60,7 @@ export function solveSlope(samples: readonly AngleAt[], low: number, high: numbe
       if (Math.abs(wrap(angle)) > tolerance) against.push(n);
       continue;
     }
-    const next = narrow(intervals, { at, angle, tolerance });
+    const next = narrow(intervals, { at, angle, tolerance }, most);
     if (next === undefined) continue;
     if (next.length === 0) against.push(n);
     else intervals = next;
@@ -61,6 +72,7 @@ export function solveSlope(samples: readonly AngleAt[], low: number, high: numbe
 function narrow(
   intervals: readonly [number, number][],
   { at, angle, tolerance }: AngleAt,
+  most: number,
 ): [number, number][] | undefined {
   const next: [number, number][] = [];
   for (const [a, b] of intervals) {
@@ -68,7 +80,7 @@ function narrow(
     const to = Math.max(a * at, b * at);
     const first = Math.ceil((from - tolerance - angle) / TURN);
     const last = Math.floor((to + tolerance - angle) / TURN);
-    if (next.length + last - first > MAX_INTERVALS) return undefined;
+    if (next.length + last - first > most) return undefined;
     for (let turns = first; turns <= last; turns++) {
       const middle = (angle + turns * TURN) / at;
       const width = tolerance / Math.abs(at);
@@ -184,7 +196,9 @@ function fitOnAxis(
     return { ...NOTHING, against };
   }
   const period = TURN / samples.reduce((divisor, { at }) => gcd(divisor, Math.abs(at)), 0);
-  const { intervals, against } = solveSlope(samples, -period / 2, period / 2, slack);
+  const { intervals, against } = solveSlope(samples, -period / 2, period / 2, slack, MAX_FREQUENCIES);
+  const told = against.map((n) => samples[n]!.u);
+  if (intervals.length > MAX_RATED) return { ...NOTHING, low: -period / 2, high: period / 2, period, against: told };
   const rated = intervals.map((interval) => rate(samples, interval, slack)).sort((p, q) => p.chi - q.chi);
   const best = rated[0]!;
   return {
@@ -193,7 +207,7 @@ function fitOnAxis(
     high: best.interval[1],
     others: rated.slice(1).map(({ interval }) => interval),
     period,
-    against: against.map((n) => samples[n]!.u),
+    against: told,
   };
 }
 

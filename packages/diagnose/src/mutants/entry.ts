@@ -88,6 +88,10 @@ export const NEEDS = {
     'interleaved pairing',
     ({ plan, pairs }) => adjacent(plan.read) && adjacent(plan.write) && pairs > 1,
   ),
+  interleavedPairs: need(
+    'interleaved pairs',
+    ({ plan, pairs }) => (adjacent(plan.read) || adjacent(plan.write)) && pairs > 1,
+  ),
   interleavedToHalf: need('pairs that are read interleaved and written as halves', ({ plan, pairs }) => {
     return plan.pairing === 'interleaved-to-half' && pairs > 1;
   }),

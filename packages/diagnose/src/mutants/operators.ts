@@ -28,6 +28,7 @@ const OPERATORS: Readonly<Record<string, Operator>> = {
     name: 'LLAISYS’s rope',
     lacks: [
       'interleaved',
+      'interleavedPairs',
       'interleavedToHalf',
       'partial',
       'offset',

@@ -32,8 +32,13 @@ export const PAIRING: readonly Mutant[] = mutantsOf('A', ['half'], {
   },
   'pairs-half-for-interleaved': {
     does: 'Rotates pairs (j, j + rotary_dim/2) instead of (2j, 2j+1).',
-    threads: ['jzhang38/TinyLlama#24', 'Xilinx/mlir-air#1683', 'openvinotoolkit/openvino.genai#4059'],
-    needs: ['interleaved'],
+    threads: [
+      'jzhang38/TinyLlama#24',
+      'Xilinx/mlir-air#1683',
+      'openvinotoolkit/openvino.genai#4059',
+      'huggingface/transformers#39687',
+    ],
+    needs: ['interleavedPairs'],
     change: (steps) => withGeometry(steps, halves(steps), halves(steps)),
   },
   'table-of-halves-for-interleaved': {

@@ -33,6 +33,7 @@ const SIZES = Array.from({ length: 14 }, (_, n) => 2 ** (n + 4));
 
 /** The kernels that are right but for one or two parameters of the model. */
 export function wrongParameters({ spec }: Expected): Mutant[] {
+  if (spec.scaling?.kind === 'proportional' && spec.scaling.rotatedPairs === 0) return rotationsByBases(spec.base);
   // The square root is the known bug exponent-without-two.
   const bases = BASES.filter((base) => base !== spec.base && base ** 2 !== spec.base).map((base): Other => {
     const words = `base ${base} instead of ${spec.base}`;
@@ -57,6 +58,18 @@ export function wrongParameters({ spec }: Expected): Mutant[] {
       return [{ id, cause, does, threads: [], parameters: ids.length, change: (steps) => withSpec(steps, other) }];
     })
     .concat(spec.axes ? [] : otherPositions());
+}
+
+/** The rotations of a layer that should have none. */
+function rotationsByBases(own: number): Mutant[] {
+  return [own, ...BASES.filter((base) => base !== own)].map((base) => ({
+    id: `rotates,base=${base}`,
+    cause: 'H',
+    does: `Rotates, with base ${base}, where no pair should rotate.`,
+    threads: [],
+    parameters: 1,
+    change: (steps) => withSpec(steps, { base, scaling: undefined }),
+  }));
 }
 
 function otherPositions(): Mutant[] {

@@ -17,7 +17,7 @@ import {
 import { type FoundPair, type Identification, isClear } from '../fit/identification.js';
 import { byAxis, otherAxes } from '../match/pair-terms.js';
 import type { DimKind, PairAt, PairLayout } from '../measure/geometry.js';
-import { short } from '../measure/residuals.js';
+import { sentence, short } from '../measure/residuals.js';
 import type { Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 
@@ -88,10 +88,10 @@ export function differencesOf(expected: Expected, measured: Identification, head
   });
 }
 
-/** Whether mirrored pairs have one magnitude in every row. */
-function isOneLength({ outcome, gain, pairs, ...found }: Compared): boolean {
+/** Whether pairs have one magnitude in every row. */
+function isOneLength({ gain, pairs, ...found }: Compared): boolean {
   const seen = found.claimed(pairs.flatMap((pair, j) => (pair.seen ? [j] : [])));
-  return outcome === 'mirrored' && gain !== undefined && found.all({ kind: 'lengths', pairs: seen, gain });
+  return gain !== undefined && found.all({ kind: 'lengths', pairs: seen, gain });
 }
 
 /** Adds the first expected pairs to those that were found, if only they are missing: they may turn by whole turns. */
@@ -258,6 +258,18 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
       known,
     );
   }
+  if (invFreq.every((f) => f === 0)) {
+    const turning = found.turning(known);
+    return turning.length > 0 ? told(`${sentence(pairsWords(turning))} rotate; none should.`, turning) : undefined;
+  }
+  const factor = factorOfAll(found, invFreq, found.sign ?? sign);
+  if (factor !== undefined) {
+    const unit = factorWords(factor, 1e-6);
+    return told(
+      `The frequency of every pair is ${short(factor)} times the expected one${unit ? ` (${unit})` : ''}.`,
+      Array.from(invFreq.keys()),
+    );
+  }
   const table = tableWords(spec, found, sign);
   if (table) return told(`The frequency of pair j is ${table}; expected is ${expectedWords(spec)}.`, known);
   const pairs = found.pairs.slice(0, invFreq.length);
@@ -320,6 +332,17 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const all = [...turning, ...unknown, ...still, ...more].sort((a, b) => a - b);
   return parts.length > 0 ? told(`${sentence(parts.join('; '))}.`, all) : undefined;
 };
+
+/** The factor of all frequencies in the record that gives y; undefined if they have not one, or it is 1. */
+function factorOfAll(found: Compared, invFreq: Float64Array, sign: number): number | undefined {
+  const { explains, expected, onePosition } = found;
+  const own = explains && expected && !expected.spec.freqFactors ? frequenciesOf(expected.spec).invFreq : [];
+  const factor = own[0]! / invFreq[0]!;
+  const isOne = own.length === invFreq.length && own.every((f, j) => Math.abs(f / invFreq[j]! / factor - 1) < 1e-6);
+  if (!isOne || onePosition || found.pairs.length < own.length || Math.abs(factor - 1) < 1e-5) return undefined;
+  const pairs = Array.from(invFreq.keys());
+  return found.turning(pairs, (j) => sign * factor * invFreq[j]!).length === pairs.length ? factor : undefined;
+}
 
 /** A table that a kernel may make of the model's parameters and that gives every angle; undefined if none does. */
 function tableWords(spec: Expected['spec'], found: Compared, sign: number): string | undefined {
@@ -446,7 +469,24 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   const about = found.error > 1e-4 ? ` (± ${short(Number((100 * found.error).toPrecision(1)))} %)` : '';
   const ntk = spec.scaling?.kind === 'dynamicNtk' ? dynamicNtkBase(spec.base, denominator, spec.scaling) : spec.base;
   const wanted = ntk === spec.base ? short(ntk) : `${short(ntk)} (${short(spec.base)} by dynamic NTK)`;
-  return `the frequencies are those of base ${short(found.base)}${about} instead of ${wanted}${scaled}${otherReading(law, denominator, spec.base)}`;
+  const reading = ntkContext(spec, found) ?? otherReading(law, denominator, spec.base);
+  return `the frequencies are those of base ${short(found.base)}${about} instead of ${wanted}${scaled}${reading}`;
+}
+
+/** The context for which dynamic NTK gives a base; undefined where it gives none, or by another rule. */
+function ntkContext({ scaling, base, ...spec }: Expected['spec'], found: FoundBase): string | undefined {
+  if (scaling?.kind !== 'dynamicNtk' || !(found.base > base) || found.error > 1e-3) return undefined;
+  const dim = found.denominator;
+  const ratio = ((found.base / base) ** ((dim - 2) / dim) + scaling.factor - 1) / scaling.factor;
+  const exact = ratio * scaling.originalContext;
+  const context = Math.round(exact);
+  const error = 2 * found.error * exact;
+  const isWhole = error < 0.2 && Math.abs(exact - context) < 0.02 + error;
+  if (!isWhole || context <= scaling.originalContext || context === scaling.context) return undefined;
+  const given = dynamicNtkBase(base, spec.rotaryDim ?? spec.headDim, { ...scaling, context });
+  return Math.abs(given / found.base - 1) < Math.max(1e-5, 2 * found.error)
+    ? `, as dynamic NTK gives for a context of ${context} tokens`
+    : undefined;
 }
 
 /** The factor of a scaling, with its bound if that is more than rounding. */
@@ -474,14 +514,21 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
   if (gain === undefined || !gainRange)
     return { words: 'Not all pairs of all tokens are lengthened by the same factor.', expected };
   if (expected < gainRange[0] - 1e-6 || expected > gainRange[1] + 1e-6) {
-    const square =
-      expected !== 1 && Math.abs(gain / expected ** 2 - 1) < 1e-3 ? ', the square of the expected factor' : '';
+    const isPower = (power: number): boolean => expected !== 1 && Math.abs(gain / expected ** power - 1) < 1e-3;
+    const square = isPower(2)
+      ? ', the square of the expected factor'
+      : isPower(-1)
+        ? ', which is 1 / the expected factor'
+        : '';
     const narrow = (['f16', 'bf16'] as const).find((dtype) => {
       const rounded = roundTo(dtype, expected);
       return rounded >= gainRange[0] && rounded <= gainRange[1];
     });
     const formula = square || (narrow ? `, which is the expected factor in ${narrow}` : magnitudeFormula(gain, spec));
-    const words = `Pairs become ${short(gain)} times as long${formula}; expected is ${short(expected)}.`;
+    const words =
+      short(gain) === '1'
+        ? `Pairs keep their length; expected is ${short(expected)} times it.`
+        : `Pairs become ${short(gain)} times as long${formula}; expected is ${short(expected)}.`;
     return { words, found: gain, expected };
   }
   const [first, end] = windowOf(spec);
@@ -608,10 +655,6 @@ const heads: Compare = (_what, found) => {
 
 /** The comparisons, in the order in which differences are listed. */
 const COMPARE = { pairing, dimensions, direction, frequencies, magnitude, positions, axes, heads };
-
-export function sentence(words: string): string {
-  return `${words[0]!.toUpperCase()}${words.slice(1)}`;
-}
 
 /** A bound with one digit, rounded up. */
 export function upwards(error: number): string {

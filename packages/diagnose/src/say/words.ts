@@ -11,11 +11,11 @@ import { ARITHMETIC } from '../kernel/trial.js';
 import { arithmeticWords, type WorstElement } from '../match/bug-search.js';
 import { movedRows, type RowEntry } from '../match/wrong-rows.js';
 import type { DimKind, PairLayout } from '../measure/geometry.js';
-import { short } from '../measure/residuals.js';
+import { sentence, short } from '../measure/residuals.js';
 import { BASES } from '../read/expected.js';
 import { AXIS_NAMES } from '../read/observation.js';
 import type { Diagnosis } from './diagnosis.js';
-import { isProven, MIRRORED, pairsTurning, scalingFactor, sentence, upwards, withoutPairs } from './differences.js';
+import { isProven, MIRRORED, pairsTurning, scalingFactor, upwards, withoutPairs } from './differences.js';
 
 /** Options of {@link describeDiagnosis}. */
 export interface ReportOptions {
@@ -38,6 +38,9 @@ export interface DiagnosisReport {
   readonly remarks: readonly string[];
   readonly sections: readonly { readonly title: string; readonly lines: readonly ReportLine[] }[];
 }
+
+/** The bugs that only write the dimensions in another order, with which scores are the same. */
+const ORDERS: ReadonlySet<string> = new Set(['pairs-left-in-place', 'written-as-halves-for-interleaved']);
 
 const REPORT_OPTIONS: OptionNames<ReportOptions> = { all: true };
 const [MOST_LINES, WIDTH] = [25, 120];
@@ -103,10 +106,15 @@ export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: bo
   // A verdict is not told again by its parts.
   const isExplained = ['as expected', 'less precise', 'known bug', 'partly right'].includes(verdict);
   const plain = (texts: readonly string[]): ReportLine[] => texts.map((text) => ({ text }));
+  // Beside a rotation of most rows, which the first line tells.
+  const beside = right === '' && Boolean(shown);
+  const wrongTitle = beside ? 'Beside that' : right === undefined || from === undefined ? 'Not rotated' : 'Wrong';
+  const wrongLines: [string, ReportLine[]] = [wrongTitle, plain(only ? [] : wrongPart(diagnosis))];
   const sections: [string, ReportLine[]][] = [
     [from === undefined ? 'Rotated' : 'Right', plain(right && !only ? [`${sentence(right)}.`] : [])],
-    [right === undefined || from === undefined ? 'Not rotated' : 'Wrong', plain(only ? [] : wrongPart(diagnosis))],
+    ...(beside ? [] : [wrongLines]),
     [`Different${inRows}`, plain(differences(diagnosis))],
+    ...(beside ? [wrongLines] : []),
     [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
     [`${shows}${inRows}`, isExplained && from !== undefined && !all ? [] : findings(diagnosis)],
     ['This input leaves open', leftOpen(diagnosis)],
@@ -146,7 +154,8 @@ function headline(diagnosis: Diagnosis, from: string | undefined): string {
         return `WRONG ${wrong!.parameters === 1 ? 'PARAMETER' : 'PARAMETERS'}${inRows}: ${wrong!.does}`;
       if (ids.length > 1)
         return `ONE OF ${ids.length}, which this input cannot tell apart: ${ids.join(' | ')}${inRows}`;
-      return `${COUNTS[named[0]!.mutants.length - 1]}: ${ids[0]}${inRows}`;
+      const unless = ORDERS.has(ids[0]!) ? ', unless q and k are both written so' : '';
+      return `${COUNTS[named[0]!.mutants.length - 1]}${unless}: ${ids[0]}${inRows}`;
     }
     case 'different': {
       const moved = movedRows(rowSummary);

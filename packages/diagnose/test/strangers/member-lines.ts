@@ -184,11 +184,27 @@ export const MEMBER_LINES: readonly MemberLine[] = [
   [
     /^Dimensions of y come from other dimensions of x, \d+ in all: (.*)\.$/,
     ['elements'],
-    ([shown], scene) =>
-      [...shown!.matchAll(/dimension (\d+) from x\[(\d+)\] × cos and x\[(\d+)\] × sin/g)]
-        .map((one) => one.slice(1).map(Number) as [number, number, number])
-        .map(([dim, a, b]) => unlike(dim, ({ x, cos, sin, pair }) => x(a) * cos(pair) + x(b) * sin(pair), scene))
-        .find(Boolean),
+    ([shown], scene) => {
+      const is = (dim: number, a: number, b?: number): string | undefined =>
+        unlike(dim, ({ x, cos, sin, pair }) => x(a) * cos(pair) + (b === undefined ? 0 : x(b) * sin(pair)), scene);
+      const one = [...shown!.matchAll(/dimension (\d+) from x\[(\d+)\] × cos(?: and x\[(\d+)\] × sin| alone)/g)].map(
+        ([, dim, a, b]) => is(Number(dim), Number(a), b === undefined ? undefined : Number(b)),
+      );
+      const RULE =
+        /dimension i from x\[i(?: ([+−]) (\d+))?\] × cos(?: and x\[i(?: ([+−]) (\d+))?\] × (sin)| alone) instead of [^;]*?, for i of ([\d, -]+)/g;
+      const rules = [...shown!.matchAll(RULE)].flatMap(([, way, far = '0', other, further = '0', hasSin, list]) =>
+        list!.split(', ').flatMap((range) => {
+          const [from, to = from] = range.split('-').map(Number) as [number, number?];
+          return Array.from({ length: to! - from + 1 }, (_what, n) => {
+            const at = (sign: string | undefined, by: string): number =>
+              from + n + (sign === '−' ? -1 : 1) * Number(by);
+            return is(from + n, at(way, far), hasSin ? at(other, further) : undefined);
+          });
+        }),
+      );
+      const all = [...one, ...rules];
+      return all.length === 0 ? 'its dimensions are not understood' : all.find(Boolean);
+    },
   ],
   [
     /^The sin term of dimension i has x\[(?:(\d+) − i|i XOR (\d+)|\(i \+ (\d+)\) mod (\d+))\]: dimension \d+ that of x\[\d+\] instead of x\[\d+\]\.$/,

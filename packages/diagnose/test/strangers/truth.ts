@@ -72,7 +72,7 @@ export function judgeLines(
   const judged: Judged[] = [];
   let section = '';
   let rows: string | undefined;
-  const apart = lines.includes('Wrong') || lines.includes('Not rotated');
+  const apart = ['Wrong', 'Not rotated', 'Beside that'].some((title) => lines.includes(title));
   // The open questions are about the rows that were shown.
   const spoken = lines.find((line) => /^What (?:the right rows show|y shows in .*)$/.test(line));
   for (const line of lines) if (line.startsWith('  ')) shown.set(line.slice(2, 13).trim(), line.slice(14));
@@ -348,6 +348,7 @@ function formulaOf(words: string, { asked }: Scene): ((j: number) => number) | u
   // Phi-3 is the one model of the strangers with LongRoPE.
   const factors = { short: PHI3_SHORT, long: PHI3_LONG }[/^LongRoPE’s with its (\w+) factors$/.exec(words)?.[1] ?? ''];
   if (factors) return (j) => 10000 ** (-j / factors.length) / factors[j]!;
+  if (words === 'the expected frequency of pair ⌊j/2⌋') return (j) => frequency[j >> 1]!;
   if (words === '1 / the expected frequency') return (j) => 1 / frequency[j]!;
   if (words === 'j + 1') return (j) => j + 1;
   const over = /^\(j \+ 1\)\/(\d+)$/.exec(words);
@@ -1111,15 +1112,101 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
   ...PAIR_LINES,
 ];
 
+/** Faults before, after or beside the rotation. */
+const BESIDE: Form[] = [
+  {
+    of: new RegExp(
+      `^Dimensions ([\\d, -]+)(?:, which should be copied,)? (?:are (0)(?: in every row)?|are not (finite) in every row|hold x\\[(\\d+)-\\d+\\]|are x × ${NUMBER}|hold values whose origin is not known)\\.$`,
+    ),
+    about: 'dimensions',
+    check: ([list, zero, finite, from, factor], scene) => {
+      const dims = listed(list!);
+      const want = (x: Float64Array, i: number): number | undefined => {
+        if (zero !== undefined) return 0;
+        if (from !== undefined) return x[Number(from) + i - dims[0]!]!;
+        return factor === undefined ? undefined : Number(factor) * x[i]!;
+      };
+      const bad = everyRowOf(scene).some((at) =>
+        dims.some((i) => {
+          const y = scene.call.y[headOf(scene, at) + i]!;
+          const value = want(inputRow(scene, at), i);
+          if (finite !== undefined) return Number.isFinite(y);
+          return value !== undefined && !(Math.abs(y - value) <= 0.01 * Math.abs(value));
+        }),
+      );
+      return bad ? 'they hold something else' : undefined;
+    },
+  },
+  {
+    of: /^The norm’s weight is applied after the rotation, not before it\.$/,
+    about: 'input',
+    check: (_parts, scene) => keepsLengths(scene),
+  },
+  {
+    of: /^The norm subtracts the mean of each head first, as LayerNorm does\.$/,
+    about: 'input',
+    check: (_parts, { stranger }) =>
+      /mean|LayerNorm/i.test(stranger.about ?? stranger.id) ? undefined : 'it does not',
+  },
+  {
+    of: /^The norm takes the squares of each half of a head alone, divided by (?:half of )?head_dim\.$/,
+    about: 'input',
+    check: (_parts, { stranger }) => (/half/i.test(stranger.about ?? stranger.id) ? undefined : 'it does not'),
+  },
+  {
+    of: /^A constant of each head and dimension is added after the rotation, as a bias is\.$/,
+    about: 'input',
+    check: (_parts, scene) => {
+      // The rest of each row of a head is the same.
+      const left = new Map<number, number>();
+      const bad = everyRowOf(scene).some((at) => {
+        const rest = scene.call.y[headOf(scene, at)]! - rightRow(scene, at)[0]!;
+        const first = left.get(at.head) ?? rest;
+        left.set(at.head, first);
+        return Math.abs(rest - first) > 0.05;
+      });
+      return bad ? 'it is not one' : undefined;
+    },
+  },
+  {
+    of: /^(?:Two heads are rotated as one|Each head is rotated as two) of \d+ dimensions\.$/,
+    about: 'heads',
+    check: (_parts, { stranger }) => (/head/i.test(stranger.about ?? stranger.id) ? undefined : 'they are not'),
+  },
+];
+
+/** Whether pairs of y, divided by the norm's weight, have the lengths of those of x after the norm without it. */
+function keepsLengths(scene: Scene): string | undefined {
+  const { call, asked } = scene;
+  const { weight, eps } = call.norm!;
+  const plain = { weight: new Float64Array(call.headDim).fill(1), eps };
+  const [at] = rowsOf(scene);
+  const x = normedInput({ ...call, x: inputRow(scene, at!), norm: plain });
+  const y = (i: number): number => call.y[headOf(scene, at!) + i]! / weight[i]!;
+  const bad = asked.pairs.some(({ read, write }) => {
+    const [before, after] = [Math.hypot(x[read[0]]!, x[read[1]]!), Math.hypot(y(write[0]), y(write[1]))];
+    return Math.abs(after - before) > 0.03 * before + 0.03;
+  });
+  return bad ? 'it is not' : undefined;
+}
+
 const DIFFERENT: Form[] = [
   { of: /^Uses .* instead of .*\.$/, check: fine }, // of a part, where a name is not judged
   {
     // A difference of some rows only.
-    of: /^((?:Heads?|Batch(?:es)?|Tokens?) [\d, …a-z()-]*): (.*\.)$/,
+    of: /^((?:Heads?|Batch(?:es)?|Tokens?|Every token|\d+ (?:rows|elements)) ?[\d, …a-z();-]*): (.*\.)$/,
     check: ([where, words], scene) => {
       const bug = /^what the known bug (.*) gives\.$/.exec(words!)?.[1];
       if (bug) return wrongRows([where!, `what the known bug ${bug} gives`], scene);
       if (words === 'no explanation was found.') return undefined;
+      const scaled =
+        /^(the right result times a factor .*?)(?:, to within [\d.]+ % of the largest \|x\| of a head)?\.$/.exec(
+          words!,
+        )?.[1];
+      if (scaled) return wrongRows([where!, scaled], scene);
+      const held = words!.slice(0, -1);
+      const isHeld = heldValues(held, scene) || held === UNKNOWN || HOLDS.some(([of]) => of.test(held));
+      if (isHeld) return wrongRows([where!, held], scene);
       if (words === 'as expected.') return rightRows([where!], scene);
       if (words === 'x, not rotated.') return wrongRows([where!, 'x, not rotated'], scene);
       return words!
@@ -1127,6 +1214,29 @@ const DIFFERENT: Form[] = [
         .map((one) => judgeLine(one, DIFFERENT, ofRows(scene, where, undefined)).untrue)
         .find((why) => why !== undefined);
     },
+  },
+  {
+    of: /^Beside that, y is what the known bug (.*) gives\.$/,
+    check: ([bug], scene) => wrongRows(['Every token', `what the known bug ${bug} gives`], scene),
+  },
+  {
+    of: new RegExp(
+      `^y is near the expected values: errors are at most ${NUMBER} % of the largest \\|x\\| of a head\\.$`,
+    ),
+    about: 'precision',
+    check: ([percent], scene) => {
+      const worst = Math.max(...[...rowsOf(scene)].map((at) => errorShare(rightRow(scene, at), scene, at)));
+      return worst <= (1.1 * Number(percent)) / 100 ? undefined : `${100 * worst} %`;
+    },
+  },
+  ...BESIDE,
+  {
+    of: /^Pairs? ([\d, -]+) rotates?; none should\.$/,
+    about: 'frequencies',
+    check: needsRotation(([list], { asked }, { frequency }) => {
+      const isSo = asked.frequency.every((f) => f === 0) && listed(list!).every((j) => frequency[j] !== 0);
+      return isSo ? undefined : 'they should, or do not';
+    }),
   },
   { of: /^None of the \d+ known bugs that can happen here(?:, nor of \d+ pairs of them,)? gives y\.$/, check: fine },
   ...MEASURED.flatMap(([of, aspects, check]) => aspects.map((about): Form => ({ of, about, check }))),
@@ -1190,9 +1300,18 @@ const DIFFERENT: Form[] = [
       if (!gainIs(Number(times), scene, rotation)) return `it is ${rotation.gain}`;
       if (gainIs(asked, scene, rotation) && typeof rotation.gain === 'number') return 'the magnitude is as expected';
       if (!near(Number(wanted), asked, 1e-6)) return `expected is ${asked}`;
+      if (square?.includes('1 / the expected') && !near(Number(times), 1 / asked, 2e-3)) return 'not 1 / it';
       return square?.startsWith(', the square') && !near(Number(times), asked ** 2, 2e-3)
         ? 'not the square'
         : undefined;
+    }),
+  },
+  {
+    of: new RegExp(`^Pairs keep their length; expected is ${NUMBER} times it\\.$`),
+    about: 'magnitude',
+    check: needsRotation(([wanted], scene, rotation) => {
+      if (!near(Number(wanted), scene.asked.gain as number, 1e-6)) return `expected is ${scene.asked.gain}`;
+      return gainIs(1, scene, rotation) ? undefined : `they become ${rotation.gain} times as long`;
     }),
   },
   {
@@ -1323,7 +1442,7 @@ const HEADLINES: Form[] = [
     },
   },
   {
-    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|(?:TWO|THREE|FOUR) KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, in .*?)?: /,
+    of: /^(?:KNOWN BUG|WRONG PARAMETERS?|(?:TWO|THREE|FOUR) KNOWN BUGS|ONE OF \d+, which this input cannot tell apart)(?:, (?:in|unless) .*?)?: /,
     check: fine,
   }, // judged as a name
   {
@@ -1551,23 +1670,45 @@ function otherRow(words: string, { call }: Scene): ((at: RowAt) => RowAt | undef
     const [, shiftedName, apart = '1', way] =
       /^the (head|token|batch) (?:(\d+) places )?(after|before) it$/.exec(part) ?? [];
     const [, mirroredName] = /^the (head|token|batch) as far from the end$/.exec(part) ?? [];
+    const [, ownName, sum, divisor, modulus] =
+      /^the (head|token|batch) whose index is (?:(\d+) minus its own|its own divided by (\d+)|its own mod (\d+))$/.exec(
+        part,
+      ) ?? [];
     const key = { head: 'head', token: 'seq', batch: 'batch' }[
-      name ?? shiftedName ?? mirroredName ?? ''
+      name ?? shiftedName ?? mirroredName ?? ownName ?? ''
     ] as keyof RowAt;
     if (key === undefined) return undefined;
     const count = { head: heads, seq, batch }[key];
     const step = (way === 'after' ? 1 : -1) * Number(apart);
-    steps.push((at) => ({
-      ...at,
-      [key]: fixed !== undefined ? Number(fixed) : shiftedName ? at[key] + step : count - 1 - at[key],
-    }));
+    const to = (n: number): number => {
+      if (fixed !== undefined) return Number(fixed);
+      if (sum !== undefined) return Number(sum) - n;
+      if (divisor !== undefined) return Math.floor(n / Number(divisor));
+      if (modulus !== undefined) return n % Number(modulus);
+      return shiftedName ? n + step : count - 1 - n;
+    };
+    steps.push((at) => ({ ...at, [key]: to(at[key]) }));
   }
   return (at) => inside(steps.reduce((row, step) => step(row), at));
 }
 
 /** The contents of a row of y by words that name a computation; undefined for words that name none. */
 function heldValues(words: string, scene: Scene): RowValues | 'another row that is not understood' | undefined {
-  const { call } = scene;
+  const { call, truth } = scene;
+  if (words.startsWith('that rotation')) {
+    // The rotation that the first line tells, in the words for the right one.
+    const same = words
+      .replace(/^that rotation of the row of x of (.*)$/, 'the row of x of $1, rotated by the right position')
+      .replace(/^that rotation( by .*| twice)$/, 'this row of x rotated$1')
+      .replace(/^that rotation/, 'the right result');
+    return heldValues(same, { ...scene, asked: truth.rotation ?? scene.asked });
+  }
+  const half = (at: RowAt, x: Float64Array, sign: 1 | -1): Float64Array => {
+    const [to, back] = [1, -1].map((way) => turned(scene, x, at, (p) => way * p)) as [Float64Array, Float64Array];
+    return to.map((value, i) => (value + sign * back[i]!) / 2);
+  };
+  if (words === 'x × cos alone, without the sin terms') return (at) => half(at, inputRow(scene, at), 1);
+  if (words === 'the sin terms alone, without x × cos') return (at) => half(at, inputRow(scene, at), -1);
   const by = /^this row of x rotated by (.*)$/.exec(words)?.[1];
   const moved: Record<string, (at: RowAt) => (p: number) => number> = {
     'its position, and again by that of the token before it': (at) => (p) =>
@@ -1595,7 +1736,7 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
   const factor = /^the right result × (.*)$/.exec(words)?.[1];
   if (factor !== undefined) return (at) => rightRow(scene, at).map((value) => value * Number(factor));
-  if (/^the right result times a factor of each row, such as .*$/.test(words))
+  if (/^the right result times a factor of each (?:row|head), such as .*$/.test(words))
     return (at) => {
       const right = rightRow(scene, at);
       const from = call.at(at.batch, at.seq, at.head);
@@ -1609,12 +1750,8 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     [
       /^x × cos as expected, and a sin term with the x of (.*)$/,
       (at, other) => {
-        const half = (x: Float64Array, sign: 1 | -1): Float64Array => {
-          const [to, back] = [1, -1].map((way) => turned(scene, x, at, (p) => way * p)) as [Float64Array, Float64Array];
-          return to.map((value, i) => (value + sign * back[i]!) / 2);
-        };
-        const sines = half(inputRow(scene, other), -1);
-        return half(inputRow(scene, at), 1).map((value, i) => value + sines[i]!);
+        const sines = half(at, inputRow(scene, other), -1);
+        return half(at, inputRow(scene, at), 1).map((value, i) => value + sines[i]!);
       },
     ],
     [
@@ -1635,6 +1772,8 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
   }
   return undefined;
 }
+
+const UNKNOWN = 'values whose origin is not known';
 
 /** The contents of elements that may be said of rows. */
 const HOLDS: [RegExp, (y: number, x: number, normed: number, said: string) => boolean][] = [
@@ -1666,6 +1805,19 @@ function inPlace(late: 0 | 1, scene: Scene, at: RowAt, dims: readonly number[]):
   });
 }
 
+/** Rows that are near the right ones only are off by up to a quarter of the largest |x|. */
+const NEAR = 0.25;
+const isNearOnly = ({ headline }: Scene): boolean => /y is near the expected values|, to within /.test(headline);
+
+/** The largest error of a row, relative to the largest |x| of it. */
+function errorShare(values: Float64Array, scene: Scene, at: RowAt, dims = allDims(scene)): number {
+  const size = normedInput({ ...scene.call, x: inputRow(scene, at) }).reduce(
+    (most, v) => Math.max(most, Math.abs(v)),
+    0,
+  );
+  return Math.max(...dims.map((i) => Math.abs(scene.call.y[headOf(scene, at) + i]! - values[i]!))) / size;
+}
+
 const wrongRows: Check = ([where, holds], scene) => {
   const { call, truth, stranger } = scene;
   const words = holds!;
@@ -1690,6 +1842,7 @@ const wrongRows: Check = ([where, holds], scene) => {
   const rows = rowsNamed(rowWords!, scene);
   if (!rows || !dims) return undefined;
   const bad = rows.find((at) => {
+    if (values && isNearOnly(scene)) return errorShare(values(at), scene, at, dims) > NEAR;
     if (values) return rowFar(values(at), scene, at, dims) > 1;
     if (late !== undefined) return !inPlace(late === 'first' ? 0 : 1, scene, at, dims);
     const [from, x] = [headOf(scene, at), inputRow(scene, at)];
@@ -1739,6 +1892,7 @@ const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
   Rotated: RIGHT_ROWS,
   Wrong: WRONG_ROWS,
   'Not rotated': WRONG_ROWS,
+  'Beside that': WRONG_ROWS,
   'What the right rows show': FINDINGS,
   'What the rotated rows show': FINDINGS,
   Different: DIFFERENT,

@@ -1,0 +1,230 @@
+/**
+ * Faults before, after or beside the rotation: with each of them undone, y may be a rotation that can be diagnosed. @module
+ */
+import type { RopeSpec } from 'ropewalk';
+import { ranges } from 'ropewalk/internal';
+import { storedNoise } from '../kernel/noise.js';
+import type { RightRows } from '../kernel/right-rows.js';
+import { short } from '../measure/residuals.js';
+import { spread } from '../measure/sample.js';
+import type { Expected } from '../read/expected.js';
+import { type Heads, widened } from '../read/observation.js';
+
+/** An observation as it is without a fault. */
+export interface Reading {
+  /** The fault: sentences. */
+  readonly words: readonly string[];
+  readonly heads: Heads;
+  readonly expected: Expected;
+  /**
+   * The proof that it needs: that y is right then; or, as its dimensions have other numbers, that whole heads are
+   * explained. Default: that something explains y.
+   */
+  readonly needs?: 'right' | 'whole';
+}
+
+const [TRIED_ROWS, LEAST] = [64, 1 / 2];
+/** Pairs that are rotated keep their lengths, but for rounding in 16 bits. */
+const NEAR = 0.02;
+
+/** Undoes faults one by one: of the norm, of the dimensions that should be copied, of the size of a head. */
+export function* readingsOf(expected: Expected, right: RightRows): Generator<Reading> {
+  for (const reading of [...normReadings(expected, right), ...sizeReadings(expected, right)])
+    if (keepsLengths(reading, right)) yield reading;
+  for (const reading of [addedReading(expected, right), windowReading(expected, right), lostReading(expected, right)])
+    if (reading) yield reading;
+}
+
+function* normReadings(expected: Expected, { heads, steps }: RightRows): Generator<Reading> {
+  const { norm, x, y, headDim } = heads;
+  if (!norm) return;
+  const weight = norm.weight.readNumbers() as Float64Array;
+  const plain = (squares: (row: Float64Array, i: number) => number, mean = false): Float64Array => {
+    const made = new Float64Array(x.length);
+    for (let from = 0; from < x.length; from += headDim) {
+      const row = widened(x.subarray(from, from + headDim)).slice();
+      const middle = mean ? row.reduce((sum, v) => sum + v, 0) / headDim : 0;
+      for (let i = 0; i < headDim; i++) row[i]! -= middle;
+      for (let i = 0; i < headDim; i++) made[from + i] = row[i]! / Math.sqrt(squares(row, i) / headDim + norm.eps);
+    }
+    return made;
+  };
+  const total = (row: Float64Array): number => row.reduce((sum, v) => sum + v * v, 0);
+  const weighted = (values: Float64Array): Float64Array => values.map((v, n) => v * weight[n % headDim]!);
+  const reading = (words: string, own: Pick<Heads, 'x' | 'y'>): Reading => {
+    // The norm's result is finer than x, which says nothing of y.
+    return { words: [words], expected, heads: { ...heads, ...own, norm: undefined, storage: heads.dtype } };
+  };
+  if (weight.every((w) => w !== 0) && new Set(weight).size > 1)
+    yield reading('The norm’s weight is applied after the rotation, not before it.', {
+      x: plain(total),
+      y: Float64Array.from(y, (v, n) => v / weight[n % headDim]!),
+    });
+  yield reading('The norm subtracts the mean of each head first, as LayerNorm does.', {
+    x: weighted(plain(total, true)),
+    y,
+  });
+  const half = headDim / 2;
+  const ofHalf = (row: Float64Array, i: number): number =>
+    total(row.subarray(i < half ? 0 : half, i < half ? half : headDim));
+  if (steps.pairs > 1)
+    for (const [times, words] of [
+      [1, 'divided by head_dim'],
+      [2, 'divided by half of head_dim'],
+    ] as const)
+      yield reading(`The norm takes the squares of each half of a head alone, ${words}.`, {
+        x: weighted(plain((row, i) => times * ofHalf(row, i))),
+        y,
+      });
+}
+
+/** Heads that are rotated as heads of another size. */
+function* sizeReadings({ spec, ...expected }: Expected, right: RightRows): Generator<Reading> {
+  const heads = right.normalized();
+  const { headDim } = heads;
+  const isWhole = heads.rows.length * headDim === heads.x.length && (spec.rotaryDim ?? headDim) === headDim;
+  if (!isWhole || spec.freqFactors || spec.axes) return;
+  const sized = (size: number, words: string): Reading => {
+    const { rotaryDim: _rotary, frequencyDim: _frequency, ...plain } = spec;
+    const count = (heads.heads * headDim) / size;
+    const rows = Array.from({ length: heads.x.length / size }, (_, r) => r);
+    return {
+      words: [words],
+      needs: 'right',
+      expected: { ...expected, spec: { ...plain, headDim: size } },
+      heads: { ...heads, heads: count, headDim: size, rows },
+    };
+  };
+  if (heads.heads % 2 === 0) yield sized(2 * headDim, `Two heads are rotated as one of ${2 * headDim} dimensions.`);
+  if (headDim % 4 === 0) yield sized(headDim / 2, `Each head is rotated as two of ${headDim / 2} dimensions.`);
+}
+
+/** Without a constant of each head and dimension that was added after the rotation, such as a bias. */
+function addedReading(expected: Expected, right: RightRows): Reading | undefined {
+  const heads = right.normalized();
+  const { headDim, rows, y } = heads;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  const added = new Map<number, Float64Array>();
+  const own = Float64Array.from(y);
+  for (const r of rows) {
+    right.fill(r, made, noise);
+    const head = r % heads.heads;
+    const bias = added.get(head) ?? made.map((value, i) => y[r * headDim + i]! - value);
+    added.set(head, bias);
+    for (let i = 0; i < headDim; i++) {
+      const at = r * headDim + i;
+      if (!(Math.abs(y[at]! - made[i]! - bias[i]!) <= 4 * noise[i]! + storedNoise(heads.dtype, 2 * y[at]!, 0)))
+        return undefined;
+      own[at] = made[i]!;
+    }
+  }
+  const words = 'A constant of each head and dimension is added after the rotation, as a bias is.';
+  return { words: [words], needs: 'right', expected, heads: { ...heads, y: own } };
+}
+
+/** The rotated window alone, where dimensions beside it are not copied. */
+function windowReading({ spec, ...expected }: Expected, right: RightRows): Reading | undefined {
+  const heads = right.normalized();
+  const { headDim, x, y } = heads;
+  const { rotaryDim = headDim, rotaryOffset = 0 } = spec;
+  const { offByDim } = right.compare();
+  const beside = Array.from({ length: headDim }, (_, i) => i).filter(
+    (i) => i < rotaryOffset || i >= rotaryOffset + rotaryDim,
+  );
+  if (beside.every((i) => offByDim[i] === 0)) return undefined;
+  const cut = (values: Heads['x']): Float64Array => {
+    const made = new Float64Array((values.length / headDim) * rotaryDim);
+    for (let r = 0; r < values.length / headDim; r++)
+      made.set(values.subarray(r * headDim + rotaryOffset, r * headDim + rotaryOffset + rotaryDim), r * rotaryDim);
+    return made;
+  };
+  const { rotaryDim: _rotary, rotaryOffset: _offset, ...plain } = spec;
+  const own: RopeSpec = { ...plain, headDim: rotaryDim };
+  const words = `Dimensions ${ranges(beside)}, which should be copied, ${besideWords(heads, beside)}.`;
+  return {
+    words: [words],
+    expected: { ...expected, spec: own },
+    heads: { ...heads, headDim: rotaryDim, x: cut(x), y: cut(y) },
+  };
+}
+
+/** The pairs that were written, where others are 0 or not finite in every row. */
+function lostReading({ spec, direction }: Expected, right: RightRows): Reading | undefined {
+  const heads = right.normalized();
+  const { headDim, x, y, rows } = heads;
+  if (spec.axes || !['half', 'interleaved'].includes(spec.pairing)) return undefined;
+  const isLost = (i: number, lost: (value: number) => boolean): boolean =>
+    rows.every((r) => lost(y[r * headDim + i]!)) && rows.some((r) => x[r * headDim + i] !== 0);
+  const all = Array.from({ length: headDim }, (_, i) => i);
+  const zeros = all.filter((i) => isLost(i, (value) => value === 0));
+  const others = all.filter((i) => isLost(i, (value) => !Number.isFinite(value)));
+  const { invFreq, attentionFactor } = right.steps.frequencies();
+  const written = Array.from(invFreq.keys()).filter((j) =>
+    right.membersOf(j).write.every((i) => ![...zeros, ...others].includes(i)),
+  );
+  if (written.length === invFreq.length || written.length < 2) return undefined;
+  const size = 2 * written.length;
+  const [cutX, cutY] = (['read', 'write'] as const).map((side) => {
+    const values = side === 'read' ? x : y;
+    const places = [0, 1].flatMap((k) => written.map((j) => right.membersOf(j)[side][k]!));
+    return Float64Array.from({ length: (values.length / headDim) * size }, (_, n) => {
+      return values[Math.floor(n / size) * headDim + places[n % size]!]!;
+    });
+  }) as [Float64Array, Float64Array];
+  const freqFactors = written.map((j) => 1 / invFreq[j]!);
+  const own: RopeSpec = { headDim: size, pairing: 'half', base: 1, freqFactors, attentionFactor };
+  const words = [
+    [zeros, '0'],
+    [others, 'not finite'],
+  ] as const;
+  return {
+    words: words.flatMap(([dims, value]) =>
+      dims.length > 0 ? [`Dimensions ${ranges(dims)} are ${value} in every row.`] : [],
+    ),
+    expected: { spec: own, direction },
+    heads: { ...heads, headDim: size, x: cutX, y: cutY },
+    needs: 'whole',
+  };
+}
+
+/** The contents of dimensions that should be copied, in words. */
+function besideWords({ headDim, x, y, rows, dtype }: Heads, dims: readonly number[]): string {
+  const isAll = (value: (r: number, i: number) => number): boolean =>
+    rows.every((r) =>
+      dims.every((i) => {
+        const made = value(r, i);
+        return Math.abs(y[r * headDim + i]! - made) <= 2 * storedNoise(dtype, made, Math.abs(made));
+      }),
+    );
+  const [first] = dims as [number];
+  if (isAll(() => 0)) return 'are 0';
+  for (let from = 0; from + dims.length <= headDim; from++)
+    if (from !== first && isAll((r, i) => x[r * headDim + from + i - first]!))
+      return `hold x[${from}-${from + dims.length - 1}]`;
+  const [row] = rows as [number];
+  const largest = dims.reduce((a, b) => (Math.abs(x[row * headDim + b]!) > Math.abs(x[row * headDim + a]!) ? b : a));
+  const factor = y[row * headDim + largest]! / x[row * headDim + largest]!;
+  if (isAll((r, i) => factor * x[r * headDim + i]!)) return `are x × ${short(factor)}`;
+  return 'hold values whose origin is not known';
+}
+
+/** Whether the pairs of most rows have the lengths that those of x have in a reading, and they have not as it was. */
+function keepsLengths({ heads, expected }: Reading, right: RightRows): boolean {
+  const { spec } = expected;
+  const { rotaryDim = heads.headDim, rotaryOffset = 0, pairing } = spec;
+  const half = rotaryDim / 2;
+  if (!['half', 'interleaved'].includes(pairing) || right.heads.numAxes > 1) return false;
+  const rows = spread(heads.rows, TRIED_ROWS);
+  const kept = rows.filter((r) => {
+    let [off, all] = [0, 0];
+    for (let j = 0; j < half; j++) {
+      const [a, b] = pairing === 'half' ? [j, j + half] : [2 * j, 2 * j + 1];
+      const [from, to] = [r * heads.headDim + rotaryOffset + a, r * heads.headDim + rotaryOffset + b];
+      const long = Math.hypot(heads.x[from]!, heads.x[to]!);
+      off += Math.abs(Math.hypot(heads.y[from]!, heads.y[to]!) - long);
+      all += long;
+    }
+    return off <= NEAR * all;
+  });
+  return kept.length >= LEAST * rows.length;
+}
