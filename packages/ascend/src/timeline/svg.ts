@@ -96,8 +96,8 @@ function drawn(run: KernelRun, options: TimelineOptions): string {
     ...names.map((name, n) => {
       const at = legend.places[n]!;
       return (
-        `<rect x="${at.x}" y="${at.y - 10}" width="12" height="12" fill="${colorOf(name)}"/>` +
-        `<text x="${at.x + 17}" y="${at.y}" fill="#222222">${escapeMarkup(name)}</text>`
+        `<g><rect x="${at.x}" y="${at.y - 10}" width="12" height="12" fill="${colorOf(name)}"/>` +
+        `<text x="${at.x + 17}" y="${at.y}" fill="#222222">${escapeMarkup(name)}</text></g>`
       );
     }),
     '</svg>',
