@@ -15,7 +15,7 @@ import {
 import { goldenRopeSuite, mutantExample, mutantSteps } from '@ropewalk/oracle';
 import { type FloatDtype, roundTo, tensorFrom } from 'ropewalk';
 import type { Plugin } from 'vite';
-import { FIRST_BUG, MODEL_FILES, MODEL_ROPE, PROMPT, written } from '../src/shared/broken-model.js';
+import { FIRST_BUG, MODEL_FILES, MODEL_ROPE, openWriter, PROMPT } from '../src/shared/broken-model.js';
 import type { BugLines } from './bug-lines.js';
 import { C_LINES } from './c-lines.js';
 import { escaped, type Page } from './page-list.js';
@@ -441,9 +441,10 @@ const BROKEN = 'virtual:broken';
 async function brokenModule(): Promise<string> {
   const folder = join(import.meta.dirname, '../../models/marline');
   const files = new Map(MODEL_FILES.map((name) => [name as string, new Uint8Array(readFileSync(join(folder, name)))]));
+  const writer = await openWriter(files);
   const write = async (bug?: string): Promise<string> => {
     let all = '';
-    for await (const text of written(files, bug)) all += text;
+    for await (const text of writer.write(bug)) all += text;
     return all;
   };
   const bugs = (await exhibits()).filter(({ breaksMarline }) => breaksMarline);
@@ -454,6 +455,7 @@ async function brokenModule(): Promise<string> {
     RIGHT: await write(),
     WRONG: await write(FIRST_BUG),
   };
+  writer.dispose();
   return Object.entries(found)
     .map(([name, value]) => `export const ${name} = ${JSON.stringify(value)};`)
     .join('\n');

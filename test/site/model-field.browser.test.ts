@@ -14,6 +14,14 @@ import { ISOLATED, openedSite, UNDER, violations } from '../support/site.js';
 const HUB = 'https://huggingface.co';
 const CONFIG = JSON.stringify(MODELS.find(({ id }) => id === 'Qwen/Qwen3-8B')!.config);
 const GGUF = readFileSync(join(ROOT, 'models/marline/model-q8_0.gguf'));
+const SMOLLM2 = 'HuggingFaceTB/SmolLM2-135M-Instruct';
+/** The hub of these tests has the bundled model in its place. */
+const WRITER = new Map(
+  ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'].map((name) => [
+    name,
+    readFileSync(join(ROOT, 'models/marline', name)),
+  ]),
+);
 const REFUSED: Readonly<Record<string, readonly [number, string]>> = {
   'Some/Gated': [401, 'GatedRepo'],
   'Some/Private': [401, 'RepoNotFound'],
@@ -58,6 +66,12 @@ function hub(asked: string[]): Server {
         const headers = { 'content-range': `bytes ${from}-${to}/${GGUF.length}` };
         response.writeHead(206, headers).end(GGUF.subarray(from, to + 1));
       }
+    } else if (name === SMOLLM2) {
+      const bytes = WRITER.get(rest.join('/').replace('resolve/main/', ''));
+      if (!bytes) return void response.writeHead(404, { 'x-error-code': 'EntryNotFound' }).end();
+      const [, from = 0, to = bytes.length - 1] = /^bytes=(\d+)-(\d+)$/.exec(range ?? '')?.map(Number) ?? [];
+      if (range !== undefined) response.setHeader('content-range', `bytes ${from}-${to}/${bytes.length}`);
+      response.writeHead(range === undefined ? 200 : 206).end(bytes.subarray(from, to + 1));
     } else if ((name === 'Some/Model') === (file === 'config.json') && file !== '' && name !== 'Some/Nothing')
       response.writeHead(302, { location: `http://localhost:${port}/cdn/file/${file}` }).end();
     else response.writeHead(404, { 'x-error-code': 'EntryNotFound' }).end();
@@ -178,6 +192,24 @@ describe('a model by its name in Chromium', { skip: noBrowser }, () => {
     await alert.getByText(/sent nothing for 30 seconds\. Ask again/).waitFor();
     await ask(page, 'Some/Whole/small.gguf'); // without ranges, but small
     await page.getByText('llama, 4 layers').waitFor();
+    await page.context().close();
+  });
+
+  test('Home: SmolLM2 is fetched once, when its visitor asks, and writes with the bug and without', async () => {
+    const page = await visit('?model=SmolLM2&bug=exponent-without-two');
+    const host = new URL(origin).host;
+    await page.getByText(`269 MB from ${host}, and runs in this page.`).waitFor();
+    await page.getByLabel('Break the model with a known bug').selectOption('exponent-without-minus');
+    assert.deepEqual([...asked], [], 'a link and a choice ask nothing');
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole('button', { name: 'Let both write' }).click();
+    await page.getByText('Both have written.').waitFor({ state: 'attached', timeout: 60_000 });
+    const [right, wrong] = await page.locator('.two-texts-text').allInnerTexts();
+    assert.ok(right!.length > 80 && wrong!.length > 80 && right !== wrong);
+    assert.ok(asked.every((one) => one.startsWith(`127.0.0.1/${SMOLLM2}/resolve/main/`)));
+    assert.equal(asked.filter((one) => one.endsWith('/main/config.json bytes=0-0')).length, 1, 'one worker fetches it');
+    await page.getByLabel('Model', { exact: true }).selectOption('marline');
+    await page.getByText('3.5 MB from this site').last().waitFor();
     await page.context().close();
   });
 

@@ -13,7 +13,7 @@ import { rotated } from '../shared/rotate.js';
 import { Slider } from '../shared/slider.js';
 import { openBroken, TwoTexts } from '../shared/two-texts.js';
 import type { Helper } from '../shared/worker.js';
-import { BASE } from '../shell/base.js';
+import { BASE, HUB } from '../shell/base.js';
 import { draw } from '../shell/draw.js';
 
 const HEAD_DIM = 16;
@@ -33,6 +33,16 @@ const rw = await ropewalk();              // WebAssembly SIMD; or { backend: 'we
 const q = rw.tensor(new Float32Array(2 * 8 * 64).fill(1), { shape: [2, 8, 64] });
 const y = rw.rope(q, [8190, 8191], { pairing: 'half', base: 500000 });
 console.log(await y.read());`;
+
+const MODELS = {
+  marline: { words: 'marline (3.5 MB)', weights: '1.8 million' },
+  SmolLM2: { words: 'SmolLM2 (269 MB)', weights: '135 million' },
+} as const;
+const isModel = (text: string): text is keyof typeof MODELS => text in MODELS;
+const SMOLLM2 = {
+  address: `${HUB}/HuggingFaceTB/SmolLM2-135M-Instruct/resolve/main/`,
+  costs: `269 MB from ${new URL(HUB).host}`,
+};
 
 const DOES = new Map(BUGS);
 const isBug = (text: string): text is string => DOES.has(text);
@@ -68,10 +78,13 @@ function WrongDials({ bug, position }: { readonly bug: string; readonly position
 function Broken() {
   const [position, setPosition] = useAddressNumber('position', 7, { min: 0, max: LAST });
   const [bug, setBug] = useAddress('bug', FIRST_BUG, isBug);
+  const [model, setModel] = useAddress('model', 'marline', isModel);
   const [asked, setAsked] = useState(0);
   const at = Math.trunc(position);
+  const isBundled = model === 'marline';
   useEffect(() => {
-    if (bug === FIRST_BUG) return;
+    // Only the button asks another host.
+    if (bug === FIRST_BUG || !isBundled) return;
     // Who follows a link to a bug has asked for it; the page is drawn first.
     const timer = setTimeout(() => setAsked(1), 300);
     return () => clearTimeout(timer);
@@ -85,7 +98,16 @@ function Broken() {
           of={BUGS.map(([id]) => id)}
           onChange={(id) => {
             setBug(id);
-            setAsked(asked + 1);
+            setAsked(isBundled ? asked + 1 : 0);
+          }}
+        />
+        <Choice
+          label="Model"
+          value={model}
+          of={Object.entries(MODELS).map(([id, { words }]) => [id as keyof typeof MODELS, words] as const)}
+          onChange={(id) => {
+            setModel(id);
+            setAsked(0);
           }}
         />
         <Slider label="Drag the position:" value={at} min={0} max={LAST} onInput={setPosition} />
@@ -94,17 +116,19 @@ function Broken() {
         {DOES.get(bug)} <a href={`${BASE}museum/${bug}/`}>All about it</a>
       </p>
       <TwoTexts
+        key={isBundled ? model : `${model} ${bug}`}
         bug={bug}
         asked={asked}
-        before={bug === FIRST_BUG ? [RIGHT, WRONG] : [RIGHT, '']}
+        {...(isBundled ? { before: bug === FIRST_BUG ? [RIGHT, WRONG] : [RIGHT, ''] } : { model: SMOLLM2 })}
         onAsk={() => setAsked(asked + 1)}
         right={<PairDials x={X} position={at} pairing="half" />}
         wrong={<WrongDials bug={bug} position={at} />}
       />
       <p class="muted">
-        <a href={`${BASE}docs/marline/`}>marline</a>, a model of 1.8 million weights, continues the same words greedily,
-        and only the kernel of RoPE differs. The dials are the pairs of one head of {HEAD_DIM} dimensions.{' '}
-        <a href={`${BASE}learn/`}>Learn how RoPE works</a>, or <a href={`${BASE}learn/#babble`}>See it babble</a>
+        {isBundled ? <a href={`${BASE}docs/marline/`}>marline</a> : 'SmolLM2'}, a model of {MODELS[model].weights}{' '}
+        weights, continues the same words greedily, and only the kernel of RoPE differs. The dials are the pairs of one
+        head of {HEAD_DIM} dimensions. <a href={`${BASE}learn/`}>Learn how RoPE works</a>, or{' '}
+        <a href={`${BASE}learn/#babble`}>See it babble</a>
       </p>
     </section>
   );

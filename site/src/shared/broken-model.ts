@@ -1,8 +1,8 @@
-/** Runs the bundled model with a RoPE kernel that has a known bug. A worker and the build use it. @module */
+/** Runs a model with a RoPE kernel that has a known bug. A worker and the build use it. @module */
 import { MUTANTS } from '@ropewalk/diagnose';
 import { runMutant } from '@ropewalk/diagnose/internal';
-import { generate, loadModel } from '@ropewalk/model';
-import { type Backend, bindRope, openCpu, planRope, type RopeCall, tensorFrom, zeros } from 'ropewalk';
+import { generate, loadModel, type ModelFiles } from '@ropewalk/model';
+import { type Backend, bindRope, openCpu, planRope, type RopeCall, type RopeSpec, tensorFrom, zeros } from 'ropewalk';
 
 /** The files of the model that are read. */
 export const MODEL_FILES = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'] as const;
@@ -20,14 +20,25 @@ function runBroken(id: string, call: RopeCall): void {
   runMutant(mutant, call);
 }
 
+/** A model that continues {@link PROMPT} greedily, with the right kernel or with a bug. */
+export interface Writer {
+  /** @param bug - the id of a known bug; undefined writes with the right kernel */
+  write(bug?: string): AsyncGenerator<string>;
+  dispose(): void;
+}
+
+/** Room for the prompt and what follows. */
+const CONTEXT = 256;
+
 /**
- * Continues {@link PROMPT} greedily.
+ * Loads a model whose rotation can be broken.
  *
- * @param files - {@link MODEL_FILES} by name
- * @param bug - the id of a known bug; undefined writes with the right kernel
+ * @param files - by name, such as {@link MODEL_FILES}
+ * @param onProgress - called with the share of the weights that is loaded
  */
-export async function* written(files: ReadonlyMap<string, Uint8Array>, bug?: string): AsyncGenerator<string> {
+export async function openWriter(files: ModelFiles, onProgress?: (share: number) => void): Promise<Writer> {
   const cpu = await openCpu({ threads: 1 });
+  let broken: { readonly bug: string; readonly rope: RopeSpec } | undefined;
   const backend: Backend = {
     name: cpu.name,
     capabilities: () => cpu.capabilities(),
@@ -37,21 +48,30 @@ export async function* written(files: ReadonlyMap<string, Uint8Array>, bug?: str
     finish: () => cpu.finish(),
     dispose: () => cpu.dispose(),
     run(plan) {
-      if (plan.op !== 'rope' || bug === undefined) return cpu.run(plan);
+      if (plan.op !== 'rope' || broken === undefined) return cpu.run(plan);
       const positions = Array.from(plan.plan.tableRows);
-      runBroken(bug, { ...plan, plan: planRope({ ...MODEL_ROPE, positions, seqLen: positions.length }) });
+      runBroken(broken.bug, { ...plan, plan: planRope({ ...broken.rope, positions, seqLen: positions.length }) });
     },
   };
-  try {
-    const model = await loadModel(files, { backend });
-    try {
-      for await (const { text } of generate(model, PROMPT, { maxTokens: 60, temperature: 0 })) yield text;
-    } finally {
-      model.dispose();
-    }
-  } finally {
+  const model = await loadModel(files, {
+    backend,
+    context: (config) => Math.min(CONTEXT, config.maxContext),
+    ...(onProgress && { onProgress: ({ doneBytes, totalBytes }) => onProgress(doneBytes / totalBytes) }),
+  }).catch((error) => {
     backend.dispose();
-  }
+    throw error;
+  });
+  const { rope } = model.config.layers(CONTEXT).find((layer) => layer.rope)!;
+  return {
+    async *write(bug) {
+      broken = bug === undefined ? undefined : { bug, rope: rope! };
+      for await (const { text } of generate(model, PROMPT, { maxTokens: 60, temperature: 0 })) yield text;
+    },
+    dispose() {
+      model.dispose();
+      backend.dispose();
+    },
+  };
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Shows what the bundled model writes with the right kernel, and beside it with one that has a known bug. @module */
+/** Shows what a model writes with the right kernel, and beside it with one that has a known bug. @module */
 import './two-texts.css';
 import { PROMPT } from 'virtual:broken';
 import { proxy } from 'comlink';
@@ -12,25 +12,36 @@ import { type Helper, helper } from './worker.js';
 /** Starts a worker that can write and rotate with a bug. */
 export const openBroken = (): Helper<BrokenModel> => helper<BrokenModel>('broken-model');
 
+/** A model of another host: the address of its folder, and what the visitor is asked for. */
+export interface OtherModel {
+  readonly address: string;
+  /** Such as `269 MB from huggingface.co`. */
+  readonly costs: string;
+}
+
 /**
  * Both texts, and the button that lets them be written.
  *
  * @param asked - how often the page has asked for them, besides the button; with 0 nothing is fetched
  * @param before - the texts before anything has run
+ * @param model - writes in place of the bundled one; it is fetched once, and writes one text after the other
  * @param right, wrong - are shown below the texts
  */
 export function TwoTexts(props: {
   readonly bug: string;
   readonly asked?: number;
   readonly before?: readonly [right: string, wrong: string];
+  readonly model?: OtherModel | undefined;
   readonly onAsk?: () => void;
   readonly right?: ComponentChildren;
   readonly wrong?: ComponentChildren;
 }) {
-  const { bug, asked = 0, before = ['', ''] } = props;
+  const { bug, asked = 0, before = ['', ''], model } = props;
+  const costs = model?.costs ?? '3.5 MB from this site';
   const [texts, setTexts] = useState(before);
   const [busy, setBusy] = useState(false);
   const [done, setDone] = useState(false);
+  const [loaded, setLoaded] = useState(0);
   const [error, setError] = useState<unknown>();
   const workers = useRef<readonly Helper<BrokenModel>[]>([]);
   const run = useRef(0);
@@ -46,17 +57,23 @@ export function TwoTexts(props: {
     setDone(false);
     setError(undefined);
     setTexts(['', '']);
-    const both = [openBroken(), openBroken()] as const;
-    workers.current = both;
-    const into = (n: 0 | 1) =>
-      proxy((text: string) => {
-        if (mine === run.current) setTexts((now) => (n === 0 ? [now[0] + text, now[1]] : [now[0], now[1] + text]));
-      });
+    setLoaded(0);
+    // A large model is loaded once; two workers write with the small one side by side.
+    const parts = model ? [[undefined, bug]] : [[undefined], [bug]];
+    workers.current = parts.map(openBroken);
     try {
-      await Promise.all([
-        both[0].call((worker) => worker.write(BASE, undefined, into(0))),
-        both[1].call((worker) => worker.write(BASE, bug, into(1))),
-      ]);
+      await Promise.all(
+        parts.map((bugs, part) => {
+          const onText = proxy((n: number, text: string) => {
+            const column = part + n;
+            if (mine === run.current)
+              setTexts((now) => (column === 0 ? [now[0] + text, now[1]] : [now[0], now[1] + text]));
+          });
+          const onProgress = proxy((share: number) => mine === run.current && setLoaded(share));
+          const from = model ? { address: model.address } : { base: BASE };
+          return workers.current[part]!.call((worker) => worker.write(from, bugs, onText, onProgress));
+        }),
+      );
       if (mine === run.current) setDone(true);
     } catch (failure) {
       if (mine === run.current) setError(failure);
@@ -97,11 +114,11 @@ export function TwoTexts(props: {
           {busy ? 'Writing …' : 'Let both write'}
         </button>
         <span class="muted">
-          {busy && texts[1] === ''
-            ? 'Fetching the model, 3.5 MB, from this site …'
+          {busy && texts[0] === ''
+            ? `Fetching the model, ${costs} …${model && loaded > 0 ? ` ${Math.round(100 * loaded)} %` : ''}`
             : same
               ? 'Both wrote the same: this bug does not show in so short a text.'
-              : `${run.current === 0 && before[0] !== '' ? 'Written when this site was built; here it takes ' : ''}3.5 MB from this site, and runs in this page.`}
+              : `${run.current === 0 && before[0] !== '' ? 'Written when this site was built; here it takes ' : ''}${costs}, and runs in this page.`}
         </span>
       </div>
       <Failure error={error} />
