@@ -4,13 +4,14 @@ import { docsData, examples } from './build/docs.js';
 import { figures } from './build/figures.js';
 import { museumPictures } from './build/museum.js';
 import { offline } from './build/offline.js';
+import { ownKernel } from './build/own-kernel.js';
 import { pages } from './build/pages.js';
 
 export default defineConfig({
   root: import.meta.dirname,
   base: './', // the site works under any path
   appType: 'mpa',
-  plugins: [pages(), dataFiles(), docsData(), museumPictures(), figures(), offline()],
+  plugins: [pages(), dataFiles(), docsData(), museumPictures(), figures(), ownKernel(), offline()],
   esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
   worker: { format: 'es', plugins: () => [examples()] },
   build: {

@@ -33,14 +33,19 @@ const POLICY = [
 ].join('; ');
 
 /**
- * The policy of the page Write also allows a frame with one inline script, known by its hash, that makes workers of
- * texts; the frame has no origin and a policy of its own, see src/write/sandbox.ts.
+ * The policy of pages with an editor also allows a frame with one inline script, known by its hash, that makes workers of
+ * texts; the frame has no origin and a policy of its own, see src/shared/sandbox.ts.
  */
 const FRAME_HASH = createHash('sha256')
-  .update(readFileSync(join(SITE, 'src/write/frame.js')))
+  .update(readFileSync(join(SITE, 'src/shared/frame.js')))
   .digest('base64');
+const WITH_EDITOR = POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace(
+  "worker-src 'self'",
+  '$& blob:',
+);
 const OWN_POLICIES: Readonly<Record<string, string>> = {
-  write: POLICY.replace("script-src 'self'", `$& 'sha256-${FRAME_HASH}'`).replace("worker-src 'self'", '$& blob:'),
+  write: WITH_EDITOR,
+  aicore: WITH_EDITOR,
   // A visitor's own server has no certificate.
   probe: POLICY.replace(' https:;', ' https: http://localhost:* http://127.0.0.1:*;'),
 };

@@ -24,3 +24,11 @@ declare module 'virtual:broken' {
   export const RIGHT: string;
   export const WRONG: string;
 }
+
+/** build/own-kernel.ts makes this module. */
+declare module 'virtual:own-kernel' {
+  /** The package @ropewalk/ascend as a script that defines `ascend`. */
+  export const LIBRARY: string;
+  /** The kernel with which the docs begin. */
+  export const EXAMPLE: string;
+}

@@ -1,8 +1,11 @@
 /** Tests the page AI Core: the figures of the docs, the findings beside statements, the zooming timeline, and the kernel's lines. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { measureRopeKernel } from '@ropewalk/ascend';
 import { noBrowser } from '../support/browser.js';
+import { ROOT } from '../support/build.js';
 import { openedSite, violations } from '../support/site.js';
 import { until } from '../support/until.js';
 
@@ -67,6 +70,54 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
       .getByText(/four whole numbers/)
       .waitFor();
     assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
+  test('a kernel of the visitor’s: right, wrong, with a finding, with an error in its line, without an end', async () => {
+    const { page, wrong } = await opened.visit('aicore/?kernel=your+own&shape=8,16,4,64&dtype=f32');
+    const editor = page.getByRole('textbox', { name: 'The kernel, in AscendC’s calls' });
+    await editor.waitFor();
+    const [, text] = /```js\n(.*?)```/s.exec(
+      readFileSync(join(ROOT, 'docs/aicore-kernels.md'), 'utf8'),
+    )! as unknown as [string, string];
+    const run = async (code?: string): Promise<void> => {
+      if (code !== undefined) {
+        await editor.click();
+        await page.keyboard.press('Control+A');
+        await page.keyboard.insertText(code);
+      }
+      await page.getByRole('button', { name: 'Run on the model' }).click();
+    };
+    await run();
+    await page.getByRole('heading', { name: 'vector-add kernel' }).waitFor();
+    const fact = (name: string) => page.locator('.aicore-facts div', { hasText: name }).locator('dd').innerText();
+    assert.equal(await fact('rows right'), '512 of 512');
+    await page.locator('.aicore-timeline [data-index]').first().waitFor();
+    await page.getByRole('region', { name: 'Line by line' }).getByText('compute: Add(z, x, y)').waitFor();
+    assert.deepEqual(await violations(page), []);
+    const edited = (from: string, to: string): string => {
+      assert.ok(text.includes(from), `${from} is in the kernel of the docs`);
+      return text.replace(from, to);
+    };
+    await run(edited('c.Add(', 'c.Sub('));
+    await page.getByText(/The first wrong element: row 0, element 0/).waitFor();
+    await run(edited('blockLen: count * size', 'blockLen: count * size + 64'));
+    await page
+      .getByRole('region', { name: 'Findings' })
+      .getByText(/gm-over-read|overflow|over/)
+      .first()
+      .waitFor();
+    await run(edited('c.Add(', 'c.Ad('));
+    await page
+      .getByRole('alert')
+      .getByText(/^Line \d+: .*c\.Ad is not a function/)
+      .waitFor();
+    await run(edited('const total', 'for (;;);\n    const total'));
+    await page.getByRole('alert').getByText('ended after 20 seconds').waitFor({ timeout: 60_000 });
+    assert.deepEqual(
+      wrong.filter((words) => !/Content Security Policy|Applying inline style/.test(words)),
+      [],
+    );
     await page.context().close();
   });
 });

@@ -1,4 +1,4 @@
-/** The page AI Core runs RoPE kernels on the modelled Ascend AI Core, cycle by cycle. @module */
+/** The page AI Core runs RoPE kernels, and a visitor's own, on the modelled Ascend AI Core, cycle by cycle. @module */
 import './aicore.css';
 import {
   CHIPS,
@@ -15,15 +15,20 @@ import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
 import { Failure } from '../shared/failure.js';
+import { MOST_SECONDS } from '../shared/sandbox.js';
 import { Slider } from '../shared/slider.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { BASE } from '../shell/base.js';
 import { draw } from '../shell/draw.js';
 import type { Asked, Kernels, Program } from './kernel.worker.js';
+import { runOwn } from './own-kernel.js';
 
 /** The slowest kernel takes about ten seconds for this many elements. */
 const MAX_ELEMENTS = 2 ** 22;
 
-const KERNELS = Object.keys(ROPE_KERNELS) as KernelName[];
+/** The visitor's own kernel, among the names. */
+const OWN = 'your own';
+const KERNELS = [...(Object.keys(ROPE_KERNELS) as KernelName[]), OWN] as const;
 const CHIP_NAMES = Object.keys(CHIPS) as ChipName[];
 const DTYPES = ['f16', 'bf16', 'f32'] as const;
 const PAIRINGS = ['interleaved', 'half'] as const;
@@ -52,7 +57,9 @@ function microseconds({ microseconds: time, microsecondsBand: band, outcome }: K
   return `${time.toFixed(1)} µs (${typeof band === 'object' ? band.map((n) => n.toFixed(0)).join(' to ') : band})`;
 }
 
-const words = ({ kernel, call, chip, cores, tiling }: Asked): string =>
+type Run = Omit<Asked, 'kernel'> & { readonly kernel: string };
+
+const words = ({ kernel, call, chip, cores, tiling }: Run): string =>
   [
     kernel,
     `[${call.shape.join(', ')}]`,
@@ -328,9 +335,44 @@ function Report({ measured: { run, rows, right, worst, firstWrong } }: { readonl
 
 /** A run in the table of comparisons. */
 interface Compared {
-  readonly asked: Asked;
+  readonly asked: Run;
   readonly run: KernelRun;
   readonly allRight: boolean;
+}
+
+/** An editor with the kernel of the docs. It is loaded when it is asked for. */
+function OwnKernel({
+  text,
+  onChange,
+}: {
+  readonly text: string | undefined;
+  readonly onChange: (text: string) => void;
+}) {
+  const [Loaded, setLoaded] = useState<{ readonly Editor: typeof import('../shared/editor.js').Editor }>();
+  const [error, setError] = useState<unknown>();
+  useEffect(() => {
+    void Promise.all([import('../shared/editor.js'), import('virtual:own-kernel')])
+      .then(([{ Editor }, { EXAMPLE }]) => {
+        if (text === undefined) onChange(EXAMPLE);
+        setLoaded({ Editor });
+      })
+      .catch(setError);
+  }, []);
+  return (
+    <>
+      <Failure error={error} />
+      {Loaded && text !== undefined ? (
+        <Loaded.Editor label="The kernel, in AscendC’s calls" language="js" text={text} onChange={onChange} />
+      ) : (
+        <p class="muted">The editor is being loaded.</p>
+      )}
+      <p class="muted">
+        <a href={`${BASE}docs/aicore-kernels/`}>The calls, and what each of them checks.</a> It runs in a worker without
+        network or storage, and is ended after {MOST_SECONDS.aicore} seconds. An operator other than rope takes the
+        shape and the dtype alone.
+      </p>
+    </>
+  );
 }
 
 function AiCore() {
@@ -349,6 +391,8 @@ function AiCore() {
   const [measured, setMeasured] = useState<MeasuredKernel>();
   const [history, setHistory] = useState<readonly Compared[]>([]);
   const [error, setError] = useState<unknown>();
+  const [text, setText] = useState<string>();
+  const stopOwn = useRef(new AbortController());
   const worker = useRef<Helper<Kernels> | undefined>(undefined);
   const call = <R,>(task: Parameters<Helper<Kernels>['call']>[0]): Promise<R> => {
     worker.current ??= helper<Kernels>('aicore');
@@ -369,7 +413,7 @@ function AiCore() {
     setError(undefined);
     setMeasured(undefined);
     setBusy(0);
-    const asked: Asked = {
+    const asked = {
       kernel,
       call: { shape: dims, dtype, pairing, rotaryDim: dims[3], base: 10000, batchPositions: false, tableLen: dims[1] },
       chip,
@@ -377,10 +421,7 @@ function AiCore() {
       tiling: { ...(blocks > 0 && { blocks }), ...(tileRows > 0 && { tileRows }), ...(buffers > 0 && { buffers }) },
     };
     try {
-      const onBlock = proxy((done: number, total: number) => setBusy(done / total));
-      const result = await call<MeasuredKernel>(
-        (kernels) => kernels.measure(asked, onBlock) as Promise<MeasuredKernel>,
-      );
+      const result = await (kernel === OWN ? measureOwn(asked) : measureShipped({ ...asked, kernel }));
       setMeasured(result);
       setHistory((now) => [...now, { asked, run: result.run, allRight: result.right === result.rows }]);
     } catch (failure) {
@@ -389,12 +430,25 @@ function AiCore() {
       setBusy(undefined);
     }
   }
+  function measureShipped(asked: Asked): Promise<MeasuredKernel> {
+    const onBlock = proxy((done: number, total: number) => setBusy(done / total));
+    return call<MeasuredKernel>((kernels) => kernels.measure(asked, onBlock) as Promise<MeasuredKernel>);
+  }
+  async function measureOwn({ call: of, chip, cores, tiling }: Run): Promise<MeasuredKernel> {
+    stopOwn.current = new AbortController();
+    const { shape, dtype, pairing, base, batchPositions, tableLen } = of;
+    const rope = { spec: { headDim: shape[3], pairing, base }, batchPositions, tableLen };
+    const options = { chip, ...(cores !== undefined && { cores }), ...(Object.keys(tiling).length > 0 && { tiling }) };
+    const measured = await runOwn(text ?? '', { call: { shape, dtype }, rope, options }, stopOwn.current.signal);
+    return call<MeasuredKernel>((kernels) => kernels.take(measured) as Promise<MeasuredKernel>);
+  }
   function stop(): void {
+    stopOwn.current.abort();
     worker.current?.end();
     worker.current = undefined;
   }
   useEffect(() => {
-    void measure(); // measure the call in the address
+    if (kernel !== OWN) void measure(); // measure the call in the address
     return stop;
   }, []);
   const best = Math.min(...history.filter(({ allRight }) => allRight).map(({ run }) => run.cyclesPerRow));
@@ -414,8 +468,14 @@ function AiCore() {
         <Count label="Rows a tile" value={tileRows} onChange={setTileRows} />
         <Count label="Buffers" value={buffers} onChange={setBuffers} />
       </div>
+      {kernel === OWN && <OwnKernel text={text} onChange={setText} />}
       <div class="actions">
-        <button type="button" class="primary" disabled={busy !== undefined} onClick={() => void measure()}>
+        <button
+          type="button"
+          class="primary"
+          disabled={busy !== undefined || (kernel === OWN && text === undefined)}
+          onClick={() => void measure()}
+        >
           Run on the model
         </button>
         <button type="button" disabled={busy === undefined} onClick={stop}>

@@ -62,7 +62,13 @@ const kernels = {
         onBlock(done, total);
       },
     });
-    return { ...last, run: { ...last.run, blocks: last.run.blocks.map(({ instructions: _, ...block }) => block) } };
+    return withoutInstructions(last);
+  },
+
+  /** Takes the run of a visitor's kernel for its timeline and lines. The page gets it without the instructions. */
+  take(measured: MeasuredKernel): MeasuredKernel {
+    [last, lastAsked] = [measured, undefined];
+    return withoutInstructions(measured);
   },
 
   /** Writes what block 0 of the last run did, line by line. */
@@ -71,7 +77,8 @@ const kernels = {
     let noSource: string | undefined;
     let source: readonly SourceLine[];
     try {
-      source = source0(lastAsked!);
+      if (!lastAsked) throw new Error('The text is your own.');
+      source = source0(lastAsked);
     } catch (reason) {
       noSource = (reason as Error).message;
       source = [...records.keys()].map((text) => ({ text, call: { statement: text, places: [0] } }));
@@ -109,6 +116,10 @@ const kernels = {
     return last ? chromeTrace(last.run) : '';
   },
 };
+
+function withoutInstructions({ run, ...measured }: MeasuredKernel): MeasuredKernel {
+  return { ...measured, run: { ...run, blocks: run.blocks.map(({ instructions: _, ...block }) => block) } };
+}
 
 function source0({ kernel, call, ...how }: Asked): readonly SourceLine[] {
   const { base, rotaryDim, pairing, ...rest } = call;

@@ -93,7 +93,6 @@ fn rope(@builtin(global_invocation_id) id: vec3u) {
 
 /** The languages of kernels. */
 export const LANGUAGES = { js: 'JavaScript', wgsl: 'WGSL, on your GPU' } as const;
-/** One of {@link LANGUAGES}. */
 export type Language = keyof typeof LANGUAGES;
 
 /**

@@ -4,14 +4,15 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { CopyButton } from '../shared/copy.js';
+import { Editor } from '../shared/editor.js';
 import { Failure } from '../shared/failure.js';
 import { textFromHash, textToHash } from '../shared/link.js';
+import { inTime, MOST_SECONDS } from '../shared/sandbox.js';
 import { type Helper, helper } from '../shared/worker.js';
 import { draw } from '../shell/draw.js';
-import { Editor } from './editor.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
 import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
-import { inTime, MOST_SECONDS, runInSandbox } from './sandbox.js';
+import { runRope } from './run-rope.js';
 
 /** The key under which the browser keeps the ids of the solved puzzles. */
 const SOLVED = 'write-solved';
@@ -166,7 +167,7 @@ function Write({ linked, failed }: { readonly linked: string | undefined; readon
     setRunning(now);
     setLive(true);
     try {
-      const y = await (language === 'js' ? runInSandbox(text, shown.call, now.signal) : runOnGpu(now.signal));
+      const y = await (language === 'js' ? runRope(text, shown.call, now.signal) : runOnGpu(now.signal));
       const found = await call<Judged>((kernels) => kernels.judge(id, y));
       if (now.signal.aborted) return;
       setJudged(found);

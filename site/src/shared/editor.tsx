@@ -2,6 +2,7 @@
  * A code editor, CodeMirror in a shadow root: there its styles are adopted style sheets, which the content security
  * policy allows; in the page they would be a `<style>`. @module
  */
+import './editor.css';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { HighlightStyle, StreamLanguage, syntaxHighlighting } from '@codemirror/language';
 import { javascript } from '@codemirror/legacy-modes/mode/javascript';
@@ -9,7 +10,6 @@ import { rust } from '@codemirror/legacy-modes/mode/rust';
 import { EditorView, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
 import { useEffect, useRef } from 'preact/hooks';
-import type { Language } from './puzzles.js';
 
 /** The site's colors, which follow the theme. */
 const THEME = EditorView.theme({
@@ -37,7 +37,7 @@ const COLORS = HighlightStyle.define([
  */
 export function Editor(props: {
   readonly label: string;
-  readonly language: Language;
+  readonly language: 'js' | 'wgsl';
   readonly text: string;
   readonly onChange: (text: string) => void;
 }) {
@@ -65,5 +65,5 @@ export function Editor(props: {
     });
     return () => view.destroy();
   }, []);
-  return <div class="write-editor" ref={place} />;
+  return <div class="editor" ref={place} />;
 }
