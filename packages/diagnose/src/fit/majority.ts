@@ -7,8 +7,8 @@ import type { Heads } from '../read/observation.js';
 import { SLACKS } from './identify.js';
 import { ANGLE_SLACK, countAgainst } from './placement.js';
 
-/** Fewer positions are on one line by chance. */
-const LEAST_POSITIONS = 6;
+/** Fewer positions are on one line, or explained, by chance. */
+export const LEAST_POSITIONS = 6;
 /** A unit is another one if this share of its pairs is off the line of the others. */
 const SHARE = 1 / 8;
 

@@ -1,6 +1,6 @@
 /** Two faults at once: most rows are explained by one, and what others hold is told beside it. @module */
 import { identifyHeads } from '../fit/identify.js';
-import { majorityRows } from '../fit/majority.js';
+import { LEAST_POSITIONS, majorityRows } from '../fit/majority.js';
 import { RightRows } from '../kernel/right-rows.js';
 import type { RopeSteps } from '../kernel/steps.js';
 import { rightOf } from '../kernel/trial.js';
@@ -37,8 +37,6 @@ const FEW = 1 / 24;
 const [TRIED_HEADS, TRIED_ROWS] = [4, 64];
 /** The most elements that the search for the contents of rows looks at, many times. */
 const BUDGET = 2e6;
-/** With fewer positions it may be chance. */
-const LEAST_POSITIONS = 6;
 /** The noise of a kernel with 16-bit tables, or a cache of 8 or 4 bits, relative to the largest |x| of a head. */
 const NOISE = [2 ** -10, 2 ** -8, 2 ** -6, 0.1, 0.25];
 /** How much the lengths of pairs of y are at least like those of x where rows are rotated. Of random numbers they are 0.79. */

@@ -1,5 +1,6 @@
 /** Batches, heads, or near and far positions that are computed each in another way. @module */
 import { groupBy } from 'ropewalk/internal';
+import { LEAST_POSITIONS } from '../fit/majority.js';
 import { spread } from '../measure/sample.js';
 import { type Heads, positionsOf } from '../read/observation.js';
 import { rowsWords } from './wrong-rows.js';
@@ -13,8 +14,8 @@ export interface Told {
 
 /** Each part is looked at by so many of its rows, then those that say the same by all of theirs. */
 const PART_ROWS = 64;
-/** Fewer rows, or positions, are explained by chance. */
-const [LEAST_ROWS, LEAST_POSITIONS] = [8, 6];
+/** Fewer rows are explained by chance. */
+const LEAST_ROWS = 8;
 const MOST_PARTS = 64;
 /** More different parts are no rule. */
 const MOST_TOLD = 4;
