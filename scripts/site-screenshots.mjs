@@ -1,5 +1,5 @@
 /**
- * Takes pictures of every page of the built site at 375, 768 and 1440 px, dark and light, and the picture of README,
+ * Takes pictures of every page of the built site at 320, 375, 768 and 1440 px, dark and light, and the picture of README,
  * docs/site.png.
  *
  * Usage: npm run site:build && npx tsx scripts/site-screenshots.mjs [FOLDER]. Default: .scratch/site
@@ -21,7 +21,7 @@ const take = async (path, file, options, whole) => {
   await page.context().close();
 };
 for (const path of [...PAGES.map((page) => page.path), 'docs', 'docs/readme'])
-  for (const width of [375, 768, 1440])
+  for (const width of [320, 375, 768, 1440])
     for (const dark of [false, true]) {
       const name = `${path.replaceAll('/', '-') || 'home'}-${width}-${dark ? 'dark' : 'light'}.png`;
       await take(`${path}${path && '/'}`, join(folder, name), { width, dark }, true);

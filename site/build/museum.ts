@@ -401,9 +401,9 @@ function listOf(all: readonly Exhibit[]): string {
       counts.set(name, (counts.get(name) ?? 0) + 1);
   const peers = [...counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
   const causes = [...new Set(all.map(({ mutant }) => mutant.cause))];
-  const rooms = causes.map((cause) => {
+  const rooms = causes.map((cause, n) => {
     const list = all.filter(({ mutant }) => mutant.cause === cause);
-    return `<section data-cause="${cause}" aria-labelledby="cause-${cause}"><h2 id="cause-${cause}">${cause}: ${escaped(CAUSES[cause])} <span class="tag">${list.length}</span></h2><ul class="museum-room">${list.map(card).join('')}</ul></section>`;
+    return `<details class="museum-kind" data-cause="${cause}"${n === 0 ? ' open' : ''}><summary><h2>${cause}: ${escaped(CAUSES[cause])} <span class="tag">${list.length}</span></h2></summary><ul class="museum-room">${list.map(card).join('')}</ul></details>`;
   });
   return `<h1>The museum of wrong kernels</h1>
 <p class="lead">${all.length} ways in which RoPE kernels were wrong, each reported in public. Each ran on the model that shows it, beside the right kernel, when this site was built.</p>

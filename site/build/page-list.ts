@@ -116,7 +116,7 @@ export const PAGES: readonly Page[] = [
     'RoPE on the Ascend AI Core',
     'RoPE kernels on a model of the Ascend AI Core, cycle by cycle.',
     {
-      lead: 'RoPE kernels in the calls of AscendC, on a model of the vector core of architecture 2201. It computes, counts cycles, and reports faults. It is a model: no NPU runs here, and times are modelled from 13 public device rows. <a href="../docs/aicore/">How it works</a>',
+      lead: 'RoPE kernels, or one of your own, in the calls of AscendC, on a model of the vector core of architecture 2201. It computes, counts cycles, and reports faults. It is a model: no NPU runs here, and times are modelled from 13 public device rows. <a href="../docs/aicore/">How it works</a>',
     },
   ),
 ];

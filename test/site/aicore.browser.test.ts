@@ -69,6 +69,8 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
       .getByRole('alert')
       .getByText(/four whole numbers/)
       .waitFor();
+    await page.getByRole('button', { name: 'Write your own' }).click();
+    await page.getByRole('textbox', { name: 'The kernel, in AscendC’s calls' }).waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();
   });

@@ -292,6 +292,9 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     await page.getByText(/picture\.png: expected a \.npy, \.npz/).waitFor();
     await page.getByRole('button', { name: 'See an example' }).click();
     await page.getByRole('heading', { name: 'frequencies-over-head-dim' }).waitFor();
+    await page.getByText(/^This input is an example: phi-2/).waitFor();
+    const about = page.getByRole('link', { name: 'All about frequencies-over-head-dim' });
+    assert.match((await about.getAttribute('href'))!, /museum\/frequencies-over-head-dim\/$/);
     await page.waitForURL(/demo=1/);
     assert.deepEqual(bad, []);
     await page.context().close();

@@ -13,7 +13,7 @@ import { DIST, openedSite, violations } from '../support/site.js';
 describe('The museum in Chromium', { skip: noBrowser }, () => {
   const opened = openedSite();
 
-  test('an address with # shows its entry', async () => {
+  test('an address with # opens the kind of its entry and shows it', async () => {
     const { id } = MUTANTS.at(-1)!;
     const { page, wrong } = await opened.visit(`museum/#${id}`);
     await page.waitForFunction((id) => {
@@ -26,10 +26,13 @@ describe('The museum in Chromium', { skip: noBrowser }, () => {
 
   test('shows every entry, is searched and filtered, and opens a diagnosis', async () => {
     const { page, wrong } = await opened.visit('museum/');
-    await page.getByText(`${MUTANTS.length} of ${MUTANTS.length} are shown.`).waitFor();
+    await page.getByText(`Open a kind, or search all ${MUTANTS.length}.`).waitFor();
     const all = page.locator('.museum-card');
     const cards = all.filter({ visible: true });
-    assert.equal(await cards.count(), MUTANTS.length);
+    const inKind = (kind: string) => MUTANTS.filter(({ cause }) => cause === kind).length;
+    assert.deepEqual([await all.count(), await cards.count()], [MUTANTS.length, inKind('A')]);
+    await page.locator('summary').filter({ hasText: 'B: partial rotary' }).click();
+    assert.equal(await cards.count(), inKind('A') + inKind('B'));
     await cards
       .first()
       .getByText(/^llama-2-half: \d+ % of y is off, first at position 1$/)

@@ -106,6 +106,8 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     await result(page)
       .getByText(/The first wrong element: token 0 \(position 0\), head 0, dimension 0: y is -?[\d.]+, right is/)
       .waitFor();
+    const about = result(page).getByRole('link', { name: 'All about position-plus-one' });
+    assert.match((await about.getAttribute('href'))!, /museum\/position-plus-one\/$/);
     assert.deepEqual(await violations(page), []);
     for (const [n, { id, title }] of PUZZLES.entries()) {
       if (n > 0) await page.getByRole('button', { name: `${n + 1} ${title}`, exact: true }).click();

@@ -10,7 +10,7 @@ import {
   ROPE_KERNELS,
 } from '@ropewalk/ascend';
 import { proxy } from 'comlink';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import { Choice } from '../shared/choice.js';
 import { download } from '../shared/copy.js';
@@ -116,7 +116,8 @@ function Timeline({
     setFrom(clamp(from + (width - next) / 2, next));
     setWidth(next);
   };
-  useEffect(() => {
+  // The worker draws while the page is painted.
+  useLayoutEffect(() => {
     let current = true;
     ask<string>((kernels) => kernels.timeline(from, from + width)).then(
       (text) => current && setSvg(text),
@@ -150,6 +151,52 @@ function Timeline({
     show(at);
   };
   useEffect(() => show(program?.lines.findIndex(({ ran }) => ran) ?? -1), [program]);
+  // It can have some hundreds of lines, and a step of the slider changes none of them.
+  const table = useMemo(
+    () => (
+      <table>
+        <thead>
+          <tr>
+            <th scope="col" class="number">
+              Cycles
+            </th>
+            <th scope="col" class="number">
+              Instructions
+            </th>
+            <th scope="col">Queue</th>
+            <th scope="col">Line</th>
+          </tr>
+        </thead>
+        <tbody>
+          {program?.lines.map(({ text, ran }, n) => (
+            <tr key={n} class={n === line ? 'chosen' : undefined} onPointerEnter={() => ran && setLine(n)}>
+              <td class="number">{ran && whole(ran.cycles)}</td>
+              <td class="number">{ran && whole(ran.instructions)}</td>
+              <td>{ran?.queue}</td>
+              <td>
+                {ran ? (
+                  <button
+                    type="button"
+                    class="aicore-line"
+                    onFocus={() => setLine(n)}
+                    onClick={() => {
+                      setLine(n);
+                      setFrom(clamp(ran.first - width / 10));
+                    }}
+                  >
+                    {text}
+                  </button>
+                ) : (
+                  <span class="aicore-line">{text}</span>
+                )}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    ),
+    [program, line, width, last],
+  );
   return (
     <>
       <div class="actions">
@@ -208,46 +255,7 @@ function Timeline({
           </p>
           {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a long text is scrolled with the arrow keys. */}
           <section class="scroll aicore-source" ref={source} tabIndex={0} aria-label="Line by line">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col" class="number">
-                    Cycles
-                  </th>
-                  <th scope="col" class="number">
-                    Instructions
-                  </th>
-                  <th scope="col">Queue</th>
-                  <th scope="col">Line</th>
-                </tr>
-              </thead>
-              <tbody>
-                {program.lines.map(({ text, ran }, n) => (
-                  <tr key={n} class={n === line ? 'chosen' : undefined} onPointerEnter={() => ran && setLine(n)}>
-                    <td class="number">{ran && whole(ran.cycles)}</td>
-                    <td class="number">{ran && whole(ran.instructions)}</td>
-                    <td>{ran?.queue}</td>
-                    <td>
-                      {ran ? (
-                        <button
-                          type="button"
-                          class="aicore-line"
-                          onFocus={() => setLine(n)}
-                          onClick={() => {
-                            setLine(n);
-                            setFrom(clamp(ran.first - width / 10));
-                          }}
-                        >
-                          {text}
-                        </button>
-                      ) : (
-                        <span class="aicore-line">{text}</span>
-                      )}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            {table}
           </section>
         </>
       )}
@@ -423,7 +431,9 @@ function AiCore() {
     try {
       const result = await (kernel === OWN ? measureOwn(asked) : measureShipped({ ...asked, kernel }));
       setMeasured(result);
-      setHistory((now) => [...now, { asked, run: result.run, allRight: result.right === result.rows }]);
+      const name = kernel === OWN ? `${OWN}, ${result.run.kernel}` : kernel;
+      const compared = { asked: { ...asked, kernel: name }, run: result.run, allRight: result.right === result.rows };
+      setHistory((now) => [...now, compared]);
     } catch (failure) {
       setError(failure);
     } finally {
@@ -481,6 +491,11 @@ function AiCore() {
         <button type="button" disabled={busy === undefined} onClick={stop}>
           Stop
         </button>
+        {kernel !== OWN && (
+          <button type="button" onClick={() => setKernel(OWN)}>
+            Write your own
+          </button>
+        )}
       </div>
       {busy !== undefined && <progress max={1} value={busy} aria-label="Blocks that ran" />}
       <Failure error={error} />

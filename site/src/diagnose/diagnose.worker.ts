@@ -100,8 +100,8 @@ export interface Report {
   readonly json: string;
   /** Each entry is one known bug or a pair of them. There are several entries if the input cannot tell them apart. */
   readonly bugs: readonly (readonly BugWords[])[];
-  /** The bug of an example, and a sentence about its model. */
-  readonly example: { readonly bug: BugWords; readonly about: string } | undefined;
+  /** A sentence about the model of an example, and the bug that was chosen for it. */
+  readonly example: { readonly bug?: BugWords; readonly about: string } | undefined;
   readonly batch: number;
   readonly seq: number;
   readonly heads: number;
@@ -209,7 +209,10 @@ const bugWords = ({ id, does, cause, threads }: (typeof MUTANTS)[number]): BugWo
 });
 
 async function taskOf(asked: Asked): Promise<Task> {
-  if (asked.kind === 'demo') return demoObservation();
+  if (asked.kind === 'demo') {
+    const demo = demoObservation();
+    return { ...demo, example: { about: `${demo.from}.` } };
+  }
   if (asked.kind === 'bug') {
     const mutant = MUTANTS.find(({ id }) => id === asked.id);
     if (!mutant)

@@ -4,6 +4,7 @@ import { useMemo } from 'preact/hooks';
 import { Chart, type Series } from '../shared/chart.js';
 import { CopyButton, download } from '../shared/copy.js';
 import { Threads } from '../shared/thread.js';
+import { BASE } from '../shell/base.js';
 import type { BugWords, Report } from './diagnose.worker.js';
 
 /** The title and the color of each verdict. */
@@ -54,7 +55,8 @@ function Bug({ bug, title }: { readonly bug: BugWords; readonly title: boolean }
       )}
       <p>{bug.does}</p>
       <p class="muted">
-        Cause {bug.cause}. Reported in <Threads threads={bug.threads} />.
+        Cause {bug.cause}. Reported in <Threads threads={bug.threads} />.{' '}
+        <a href={`${BASE}museum/${bug.id}/`}>All about {bug.id}</a>
       </p>
     </div>
   );
@@ -122,7 +124,13 @@ export function ReportView({ report }: { readonly report: Report }) {
         {from !== undefined && !example && <p class="muted">Expected: {from}.</p>}
         {example && (
           <p>
-            This input is an example: <code>{example.bug.id}</code> ran on it. {example.about}
+            This input is an example:{' '}
+            {example.bug && (
+              <>
+                <code>{example.bug.id}</code> ran on it.{' '}
+              </>
+            )}
+            {example.about}
           </p>
         )}
         <div class="actions">

@@ -48,7 +48,7 @@ export function Layers(props: {
 }
 
 const PAIRING_WORDS = {
-  half: 'half: j with j + R/2',
+  half: 'half',
   interleaved: 'interleaved: 2j with 2j + 1',
   vision: 'half, for each axis',
   'interleaved-to-half': 'reads interleaved, writes halves',
@@ -62,7 +62,7 @@ export function Facts({ spec }: { readonly spec: RopeSpec }) {
     ['base', whole(spec.base)],
     ['head size', String(headDim)],
     ['dimensions that rotate', `${rotaryDim}${rotaryOffset ? ` from ${rotaryOffset}` : ''}`],
-    ['pairing', PAIRING_WORDS[spec.pairing]],
+    ['pairing', PAIRING_WORDS[spec.pairing] + (spec.pairing === 'half' ? `: j with j + ${rotaryDim / 2}` : '')],
     ['magnitude on cos and sin', String(Number(attentionFactor.toPrecision(7)))],
     ['slowest turn', turn(Math.min(...invFreq))],
     ['scaling', describeScaling(spec)],

@@ -152,11 +152,17 @@ function Home() {
           </p>
           <Code text={VERIFY} label="Commands for kernel engineers" />
           <div class="actions">
-            <a class="button primary" href={`${BASE}diagnose/?demo=1`}>
+            <a class="button primary" href={`${BASE}diagnose/`}>
               Diagnose a kernel
+            </a>
+            <a class="button" href={`${BASE}write/`}>
+              Write one here
             </a>
             <a class="button" href={`${BASE}museum/`}>
               See known bugs
+            </a>
+            <a class="button" href={`${BASE}aicore/`}>
+              See an NPU's timeline
             </a>
           </div>
         </section>
@@ -168,8 +174,8 @@ function Home() {
             <a class="button primary" href={`${BASE}explore/`}>
               Explore models
             </a>
-            <a class="button" href={`${BASE}aicore/`}>
-              See an NPU's timeline
+            <a class="button" href={`${BASE}explore/?tab=compare`}>
+              Compare two models
             </a>
           </div>
         </section>

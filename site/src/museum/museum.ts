@@ -3,7 +3,7 @@ import './museum.css';
 import { fromAddress, scrollToHash, toAddress } from '../shared/address.js';
 
 const form = document.querySelector<HTMLFormElement>('#museum-filter')!;
-const rooms = [...document.querySelectorAll<HTMLElement>('[data-cause]')];
+const rooms = [...document.querySelectorAll<HTMLDetailsElement>('[data-cause]')];
 const KEYS = ['q', 'cause', 'step', 'peer'] as const;
 const field = (key: string) => form.elements.namedItem(key) as HTMLInputElement | HTMLSelectElement;
 
@@ -14,9 +14,10 @@ function show(): void {
     string,
     string,
   ];
+  const isSearch = [needle, cause, step, peer].some((word) => word !== '');
   let count = 0;
   let all = 0;
-  for (const room of rooms) {
+  for (const [n, room] of rooms.entries()) {
     let inRoom = 0;
     for (const { dataset, style } of room.querySelectorAll<HTMLElement>('.museum-card')) {
       const { find = '', steps = '' } = dataset;
@@ -30,11 +31,12 @@ function show(): void {
       if (shown) inRoom++;
     }
     room.hidden = inRoom === 0;
+    room.open = isSearch || n === 0;
     room.querySelector('.tag')!.textContent = String(inRoom);
     count += inRoom;
   }
-  document.querySelector('#museum-count')!.textContent =
-    count > 0 ? `${count} of ${all} are shown.` : 'None is like that. Try another word, or choose all.';
+  const found = count > 0 ? `${count} of ${all} are shown.` : 'None is like that. Try another word, or choose all.';
+  document.querySelector('#museum-count')!.textContent = isSearch ? found : `Open a kind, or search all ${all}.`;
 }
 
 for (const key of KEYS) field(key).value = fromAddress(key) ?? '';
@@ -45,4 +47,5 @@ form.addEventListener('input', () => {
   show();
 });
 show();
+document.querySelector(':target')?.closest('details')?.setAttribute('open', '');
 scrollToHash();

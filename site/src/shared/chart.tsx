@@ -70,7 +70,7 @@ export function Chart(props: {
     const options: uPlot.Options = {
       width: Math.max(120, home.clientWidth),
       height: HEIGHT,
-      ...(logX && { padding: [null, 28, null, null] }), // a label such as 1,000,000 ends past the last tick
+      ...(logX && { padding: [null, 36, null, null] }), // a label such as 1,000,000 ends past the last tick
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
       axes: [
         { ...axis, label: xLabel, ...(logX && { values: ticks }) },

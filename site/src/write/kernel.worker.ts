@@ -33,6 +33,8 @@ export interface Judged {
   readonly notes: string;
   /** The diagnosis of a wrong kernel; undefined for a right one. */
   readonly report: DiagnosisReport | undefined;
+  /** The ids of the known bugs that give this y. */
+  readonly bugs: readonly string[];
 }
 
 /** Cases of one f32 tensor. Each is run as one batch, so that a kernel needs no loop over batches. */
@@ -89,9 +91,10 @@ const kernels = {
       notes: notes.map((note) => `${note}.`).join(' '),
       first: firstWords(first[0]),
     };
-    if (status === 'ok') return { ...told, report: undefined };
+    if (status === 'ok') return { ...told, report: undefined, bugs: [] };
     const diagnosis = diagnose({ x, y, positions, layout: 'bsnh' }, { spec, direction });
-    return { ...told, report: reportOf(diagnosis, id, false) };
+    const bugs = diagnosis.named.flatMap(({ mutants }) => mutants.map((bug) => bug.id));
+    return { ...told, report: reportOf(diagnosis, id, false), bugs };
   },
 };
 

@@ -9,6 +9,7 @@ import { Failure } from '../shared/failure.js';
 import { textFromHash, textToHash } from '../shared/link.js';
 import { inTime, MOST_SECONDS } from '../shared/sandbox.js';
 import { type Helper, helper } from '../shared/worker.js';
+import { BASE } from '../shell/base.js';
 import { draw } from '../shell/draw.js';
 import type { Judged, KernelCase, Kernels } from './kernel.worker.js';
 import { LANGUAGES, type Language, PUZZLES, startingText } from './puzzles.js';
@@ -29,7 +30,7 @@ function readSolved(): readonly string[] {
 const isLanguage = (text: string): text is Language => Object.hasOwn(LANGUAGES, text);
 
 function Result({ judged }: { readonly judged: Judged }) {
-  const { maxAbs, elements, wrong, notes, first, report } = judged;
+  const { maxAbs, elements, wrong, notes, first, report, bugs } = judged;
   if (!report)
     return (
       <p class="notice">
@@ -59,6 +60,11 @@ function Result({ judged }: { readonly judged: Judged }) {
             ))}
           </ul>
         </section>
+      ))}
+      {bugs.map((bug) => (
+        <p key={bug}>
+          <a href={`${BASE}museum/${bug}/`}>All about {bug}</a>
+        </p>
       ))}
     </>
   );
