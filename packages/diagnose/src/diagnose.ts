@@ -258,7 +258,9 @@ function against(
   }
   for (const { words, heads: own, expected: meant, needs } of first ? readingsOf(expected, right) : []) {
     const inner = against(meant, own, mutants, () => {}, false);
-    const isWhole = inner.verdict === 'known bug' || inner.rowSummary?.wrong.every(({ at }) => at.dims === undefined);
+    const isWhole =
+      inner.verdict === 'known bug' ||
+      (inner.rowSummary?.wrong.every(({ at }) => at.dims === undefined) ?? !isUnsaid(inner));
     // Positions of a part may be those of many bugs.
     const isVague = inner.rowSummary?.shown !== undefined && !inner.named.every(isOfAnyRows);
     const isEnough = needs === 'right' ? isRight(inner) : inner.verdict !== 'not understood';
@@ -267,7 +269,7 @@ function against(
   }
   // The part that is right is told wherever nothing explains the rest.
   const last = finish(whole, undefined, found);
-  const isSaid = last.verdict !== 'not understood' && !last.measured[0]?.includes(UNSAID);
+  const isSaid = last.verdict !== 'not understood' && !isUnsaid(last);
   const inParts = isSaid ? undefined : inPartsOrBeside();
   if (inParts) return inParts;
   // Noise is told only where rows hold nothing else.
@@ -293,9 +295,16 @@ function isOfAnyRows({ mutants }: Named): boolean {
   return mutants.every(({ cause }) => cause < 'I');
 }
 
+/** Whether sentences say only that something is wrong. */
+function isUnsaid({ measured: [first] }: Read): boolean {
+  return first?.includes(UNSAID) ?? false;
+}
+
 /** The sentences of a reading without a fault. */
 function sentencesOf({ verdict, named, measured, differences, rowSummary }: Read): string[] {
-  const rows = (rowSummary?.wrong ?? []).map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
+  // What a bug of all rows explains is not said again.
+  const apart = verdict === 'known bug' && !rowSummary?.shown ? [] : (rowSummary?.wrong ?? []);
+  const rows = apart.map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
   const where = rowSummary?.shown ? `${sentence(rowSummary.shown)}: ` : '';
   const ids = named.map(({ id }) => id).join(' or ');
   const [parameter] = named.flatMap(({ mutants: [bug] }) => (bug!.parameters ? [bug!.does] : []));

@@ -77,6 +77,19 @@ function reportOf(kernel: Kernel): string {
   return describeDiagnosis(result, 'config.json', { all: true }).join('\n');
 }
 
+/** Rotates halves with a frequency for each pair, and cos and sin times factors. */
+function turnedBy(x: Float64Array, position: number, frequency: (j: number) => number, cosBy = 1, sinAt = position) {
+  const half = x.length / 2;
+  return x.map((_, i) => {
+    const j = i % half;
+    const angle = Math.fround(position * frequency(j));
+    const [cos, sin] = [cosBy * Math.cos(angle), Math.sin(sinAt === position ? angle : sinAt * frequency(j))];
+    return i < half ? x[j]! * cos - x[j + half]! * sin : x[j]! * sin + x[j + half]! * cos;
+  });
+}
+
+const usual = (j: number): number => 10000 ** (-j / 32);
+
 const weight = Float64Array.from({ length: 64 }, (_, i) => 0.5 + ((i * 7) % 11) / 8);
 
 const CASES: readonly [name: string, kernel: Kernel, ...says: RegExp[]][] = [
@@ -125,6 +138,62 @@ const CASES: readonly [name: string, kernel: Kernel, ...says: RegExp[]][] = [
     { given: (s) => 5000 + s, row: ({ p, x }) => turned(x, (p - 4104) / 8) },
     /^DIFFERENT .*: The frequency of every pair is 0\.125 times the expected one\./,
     /It rotates by the position − 4104; expected is the position as given\./,
+  ],
+  [
+    'cos alone longer, in one head, of frequencies in reverse order, one position on',
+    { heads: 1, row: ({ p, x }) => turnedBy(x, p + 1, (j) => usual(31 - j), 1.25) },
+    /cos is multiplied by 1\.25 and sin by 1; expected is 1 for both\./,
+    /It rotates by the position \+ 1/,
+  ],
+  [
+    'far from 0: slow pairs 8 times as slow, one position back, angles in f32',
+    { given: (s) => 20000 + s, row: ({ p, x }) => turnedBy(x, p - 1, (j) => usual(j) / (j < 16 ? 1 : 8)) },
+    /^DIFFERENT .*: The frequency of pairs 16-31 is 0\.125 times the expected one\./,
+    /It rotates by the position − 1;/,
+  ],
+  [
+    'pairs that are not rotated, and sin of the next position',
+    {
+      given: (s) => 300 + s,
+      row: ({ p, x }) => turnedBy(x, p, usual, 1, p + 1).map((v, i) => (i % 32 < 30 ? v : x[i]!)),
+    },
+    /^DIFFERENT .*: Dimensions 30-31, 62-63 are x, not rotated, in every row\./,
+    /The cosine of every pair is right; the sine of every pair is that of the next token/,
+  ],
+  [
+    'a norm of half the squares, and another base',
+    {
+      weight,
+      row({ p, x }) {
+        const rms = Math.sqrt(x.subarray(0, 32).reduce((sum, v) => sum + v * v, 0) / 64 + 1e-6);
+        return turned(
+          x.map((v, i) => (v / rms) * weight[i]!),
+          p,
+          500000,
+        );
+      },
+    },
+    /^DIFFERENT .*: The norm takes the squares of the first half of a head alone, divided by head_dim\./,
+    /Beside that, y is what the known bug base-other-family gives\.|base 500000/,
+  ],
+  [
+    'a norm of 1 + weight, and positions that start again',
+    {
+      weight,
+      row: ({ p, x }) =>
+        turned(
+          normalised(x).map((v, i) => v * (1 + weight[i]!)),
+          p % 20,
+        ),
+    },
+    /^DIFFERENT .*: The norm multiplies by 1 \+ weight, where its weight alone is due\./,
+    /Uses positions modulo 20\.|position modulo 20/,
+  ],
+  [
+    'x is added, and another base',
+    { row: ({ p, x }) => turned(x, p, 500000).map((v, i) => v + x[i]!) },
+    /^DIFFERENT .*: x is added after the rotation, as a residual is\. Without it:/,
+    /base 500000/,
   ],
   [
     'frequencies of pair ⌊j/2⌋, and positions in bf16',
@@ -257,6 +326,11 @@ for (const [name, kernel, ...says] of CASES)
     const report = reportOf(kernel);
     for (const one of says) assert.match(report, one);
   });
+
+test('in one token anything is a constant of each dimension, and no bias', () => {
+  const report = reportOf({ tokens: 1, given: () => 1000, row: ({ x }) => x.map((v, i) => v + i) });
+  assert.doesNotMatch(report, /as a bias is/);
+});
 
 test('random numbers are not explained', () => {
   const random = randomFrom('noise');

@@ -609,7 +609,7 @@ describe('parts', () => {
           angle: (slope * at + (n % 2 ? 0.9 : -0.9) * tolerance) % (2 * Math.PI),
           tolerance,
         }));
-        const { intervals, against } = solveSlope(samples, -Math.PI, Math.PI);
+        const { intervals, against } = solveSlope(samples, [[-Math.PI, Math.PI]]);
         assert.deepEqual(against, []);
         assert.ok(intervals.some(([low, high]) => slope >= low - 1e-12 && slope <= high + 1e-12));
         if (noise === 3) assert.equal(intervals.length, 1);

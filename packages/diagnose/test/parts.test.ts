@@ -160,7 +160,7 @@ describe('rows that are computed each in another way', () => {
       turn: (j) => given(j < 6 ? 0 : j < 11 ? 1 : 2, at) * invFreq[j]!,
       sine: -0.5,
     }));
-    assert.match(says, /cosine of every pair is right; the sine of every pair is -0\.5 times what it should be\./);
+    assert.match(says, /It rotates backward; .* cos is multiplied by 1 and sin by 0\.5; expected is 1 for both\./);
   });
   test('positions times a number, and shifted', () => {
     assert.match(

@@ -38,6 +38,9 @@ export function ropeFromConfig(json: unknown, given: ModelRopeOptions = {}): Mod
   return readingsOfConfig(json, given).five;
 }
 
+/** The base in the code of GPT-J and CodeGen. */
+const GPTJ_BASE = 10000;
+
 /**
  * Reads a parsed config.json as transformers 5 and 4 do.
  *
@@ -65,9 +68,10 @@ export function readingsOfConfig(
   const lacks = `a plan cannot express the RoPE of ${modelType}`;
   if (Object.hasOwn(REFUSED, family)) fail('UNSUPPORTED', config.path('model_type'), `${lacks}: ${REFUSED[family]}`);
 
-  // GPT-J's code has a fixed θ = 10000 and no scaling.
+  // GPT-J's code has no scaling, and one base.
   for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
-    if (config.has(key)) fail('UNSUPPORTED', config.path(key), `${modelType} does not read it. Remove it.`);
+    if (config.has(key) && config.raw(key) !== GPTJ_BASE)
+      fail('UNSUPPORTED', config.path(key), `${modelType} does not read it: its base is 10000. Remove it.`);
 
   const notes: string[] = [];
   if (!rules)

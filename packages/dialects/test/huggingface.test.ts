@@ -238,7 +238,15 @@ describe('models', () => {
       pairs(12, (j) => 10000 ** (-j / 12)),
     );
     const gptj = only(
-      ropeFromConfig({ model_type: 'gptj', n_layer: 28, n_embd: 4096, n_head: 16, rotary_dim: 64, n_positions: 2048 }),
+      ropeFromConfig({
+        model_type: 'gptj',
+        n_layer: 28,
+        n_embd: 4096,
+        n_head: 16,
+        rotary_dim: 64,
+        n_positions: 2048,
+        rope_theta: 10000,
+      }),
     );
     assert.deepEqual([gptj.headDim, gptj.rotaryDim, gptj.pairing], [256, 64, 'interleaved']);
     assert.equal(
@@ -1049,7 +1057,7 @@ describe('refusals', () => {
       'GPT-J with a θ',
       { model_type: 'gptj', n_layer: 1, n_embd: 64, n_head: 1, rope_theta: 5e5 },
       'UNSUPPORTED',
-      /rope_theta: gptj does not read it\. Remove it\./,
+      /rope_theta: gptj does not read it: its base is 10000\. Remove it\./,
     ],
     ['a list', [] as unknown as object, 'FORMAT', /config\.json: expected an object/],
   ];

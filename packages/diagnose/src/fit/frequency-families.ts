@@ -66,52 +66,6 @@ export function provenFamilies(
   return [];
 }
 
-/** Finds frequencies for which y = (a · cos, b · sin) with one a and one b for all pairs, and their angles. */
-export function twoGains(
-  turns: Turns,
-  positionOf: (unit: TurnUnit) => number,
-  hint: ArrayLike<number> | undefined,
-  headDim: number,
-) {
-  const positions = turns.units.map(positionOf);
-  for (const { frequency } of families(turns.pairs, headDim, hint)) {
-    for (const sign of [1, -1]) {
-      const signed = frequency.map((f) => sign * f);
-      const gains = gainsFor(turns, positions, signed);
-      if (!gains) continue;
-      const angle = turns.angle.map((_, at) =>
-        wrap(positions[Math.floor(at / turns.pairs)]! * signed[at % turns.pairs]!),
-      );
-      return { angle, gains };
-    }
-  }
-  return undefined;
-}
-
-/** The factors of cos and sin that all pairs and tokens allow; undefined where none are, or they are too vague. */
-function gainsFor(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>) {
-  const bounds = { cos: [-Infinity, Infinity], sin: [-Infinity, Infinity] };
-  for (let at = 0; at < turns.angle.length; at++) {
-    const [u, j] = [Math.floor(at / turns.pairs), at % turns.pairs];
-    if (!(turns.tolerance[at]! < 1)) continue;
-    const angle = positions[u]! * frequency[j]!;
-    const width = turns.gain[at]! * (turns.tolerance[at]! + (8 + 2 * j) * UNIT_ROUNDOFF.f32 * Math.abs(angle));
-    for (const part of ['cos', 'sin'] as const) {
-      const wave = Math[part](angle);
-      if (Math.abs(wave) < 0.1) continue;
-      const middle = (turns.gain[at]! * Math[part](turns.angle[at]!)) / wave;
-      const low = Math.max(bounds[part][0]!, middle - width / Math.abs(wave));
-      const high = Math.min(bounds[part][1]!, middle + width / Math.abs(wave));
-      if (low > high) return undefined;
-      bounds[part] = [low, high];
-    }
-  }
-  const [cos, sin] = [bounds.cos, bounds.sin].map(([low, high]) => (low! + high!) / 2) as [number, number];
-  const error = Math.max(bounds.cos[1]! - cos, bounds.sin[1]! - sin);
-  // A negative factor of sin is the other direction.
-  return error < 0.01 && sin > 0 ? { cos, sin, error } : undefined;
-}
-
 function same(a: Float64Array, b: Float64Array): boolean {
   return a.every((f, j) => Math.abs(f - b[j]!) <= 1e-7 * Math.abs(f));
 }

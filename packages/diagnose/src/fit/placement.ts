@@ -4,7 +4,15 @@
  */
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import type { PairLayout } from '../measure/geometry.js';
-import { AS_GIVEN, type FoundPosition, findRules, moves, type PositionRule, ROUNDED } from '../measure/position-fit.js';
+import {
+  AS_GIVEN,
+  type FoundPosition,
+  findRules,
+  moves,
+  type PositionRule,
+  ROUNDED,
+  shiftedBy,
+} from '../measure/position-fit.js';
 import { fitPairs, type PairFit, type PositionOf } from '../measure/slope.js';
 import type { Turns, TurnUnit } from '../measure/turns.js';
 import type { Heads } from '../read/observation.js';
@@ -39,6 +47,8 @@ export interface Placed extends Resolved, Positions {}
 
 /** The relative error of angles that were computed in f32. */
 export const ANGLE_SLACK = 12 * UNIT_ROUNDOFF.f32;
+/** Shifts of positions that mistakes make. */
+const NEARBY = [1, -1, 2, -2];
 /** RoPE's frequencies are at most about 1. */
 const USUAL = 1.6;
 /** So many pairs on the same side, all slow, are not there by chance. */
@@ -89,7 +99,11 @@ export function placePairs(measured: Measured): Placed {
   // At one position the expected frequencies may belong to another position, and with the errors of f32 angles one
   // position more is one frequency that is a little faster. Few pairs could fit by chance.
   const another = (one || slack > 0) && wanted !== undefined && turns.pairs >= 8 && !isExpected(1) && !isExpected(-1);
-  if (plain.rules[0]?.asGiven && (!another || resolved.formulas.length > 0)) return { ...resolved, ...plain };
+  if (plain.rules[0]?.asGiven && (!another || resolved.formulas.length > 0)) {
+    // A line through 0 shows frequencies better.
+    const throughZero = zero ? undefined : atPositions(measured, plain);
+    return throughZero ?? { ...resolved, ...plain };
+  }
   const expected =
     wanted && (!one || turns.pairs >= 8)
       ? findRules(turns, heads, { frequency: wanted, error: new Float64Array(turns.pairs), slack: ANGLE_SLACK })
@@ -98,17 +112,21 @@ export function placePairs(measured: Measured): Placed {
     const placed = atPositions(measured, expected);
     if (placed) return placed;
   }
+  // Far from 0 a shift is hardly apart from one factor of all frequencies, unless most of them are the expected ones then.
+  const agree = ({ fits }: Placed): number => fits.filter((fit, j) => contains(fit, wanted![j]!)).length;
+  for (const d of another && !one ? NEARBY : []) {
+    const placed = atPositions(measured, byRule(turns, shiftedBy(d)));
+    if (placed && 2 * agree(placed) >= turns.pairs && 2 * agree({ ...resolved, ...plain }) < agree(placed))
+      return placed;
+  }
   if (plain.rules.length > 0) return { ...resolved, ...plain };
   for (const tried of bySmallPositions(measured)) {
     const placed = tried.rules[0]?.asGiven === false && atPositions(measured, tried);
     if (placed) return placed;
   }
   for (const rule of turns.headsAgree ? ROUNDED : []) {
-    const found = turns.units.map((unit): FoundPosition => {
-      const p = rule.map(unit.positions[0]!, unit)!;
-      return { unit, given: unit.positions[0]!, intervals: [[p, p]] };
-    });
-    const placed = moves(found, rule.map) && atPositions(measured, { rules: [rule], found });
+    const positions = byRule(turns, rule);
+    const placed = moves(positions.found, rule.map) && atPositions(measured, positions);
     if (placed) return placed;
   }
   // Every token fits the expected frequencies, at positions that follow no rule. Few pairs could fit by chance.
@@ -128,6 +146,15 @@ function hasIndex({ given, intervals }: FoundPosition): boolean {
     const p = Math.ceil(low - 1e-6 * Math.abs(low) - 1e-9);
     return p <= high + 1e-6 * Math.abs(high) + 1e-9 && p * given >= 0;
   });
+}
+
+function byRule({ units }: Turns, rule: PositionRule): Positions {
+  const found = units.map((unit): FoundPosition => {
+    const given = unit.positions[0]!;
+    const p = rule.map(given, unit)!;
+    return { unit, given, intervals: [[p, p]] };
+  });
+  return { rules: [rule], found };
 }
 
 /** The frequencies at the positions of a rule, if all angles are proportional to them. */

@@ -8,7 +8,6 @@ import type { Claim, ClaimedPair } from '../claims/claim.js';
 import { evidenceOf, holds, narrowed } from '../claims/holds.js';
 import type { RightRows } from '../kernel/right-rows.js';
 import { signed } from '../measure/position-fit.js';
-import { short } from '../measure/residuals.js';
 import { sampleRows, spread } from '../measure/sample.js';
 import { positionsOf } from '../read/observation.js';
 import { MOST_PADDING } from './strides.js';
@@ -109,6 +108,7 @@ const TABLES: readonly (readonly Axis[])[] = [
 /** Says in which layout a table of cos and sin lies and in which it is read, in one sentence; empty if none gives y. */
 export function describeTables(right: RightRows): string[] {
   const { heads, steps, pairs } = right;
+  if (right.compare().offByDim.some((off, i) => off > 0 && right.pairOf[i]! < 0)) return [];
   const evidence = evidenceOf(right.normalized());
   const sample = { ...evidence, rows: sampleRows(heads) };
   const tokens = heads.ownPositions ? heads.batch * heads.seq : heads.seq;
@@ -169,8 +169,12 @@ export function describeTables(right: RightRows): string[] {
 function saysMost({ heads, pairs }: RightRows, lie: number, read: number): boolean {
   if (heads.numAxes > 1) return false;
   const places = Array.from({ length: heads.batch * heads.seq }, (_, token) => positionsOf(heads, token)[0]!)
-    .filter((p) => p > 0)
-    .map((p) => Array.from({ length: pairs }, (_, j) => (p * read + j) % lie).filter((pair) => pair < pairs).length);
+    .filter((p) => p !== 0)
+    .map(
+      (p) =>
+        Array.from({ length: pairs }, (_, j) => (p < 0 ? pairs : (p * read + j) % lie)).filter((pair) => pair < pairs)
+          .length,
+    );
   return 2 * places.filter((told) => 2 * told > pairs).length > places.length && places.length > 1;
 }
 
@@ -211,28 +215,6 @@ function interpolated(right: RightRows, step: number): Claim {
   };
 }
 
-/** The factor of cos, or of sin, that goes best with y if the other is right. */
-function factorOf(right: RightRows, half: 'cos' | 'sin'): number {
-  const { y, headDim, heads } = right.heads;
-  let [both, squares] = [0, 0];
-  for (const r of sampleRows(right.heads)) {
-    const x = right.input(r);
-    const angles = right.anglesOf(Math.floor(r / heads));
-    for (let j = 0; j < right.pairs; j++) {
-      const { read, write } = right.membersOf(j);
-      const [x0, x1] = [x[read[0]]!, x[read[1]]!];
-      const cosines = [x0 * angles.cos[j]!, x1 * angles.cos[j]!];
-      const sines = [-x1 * angles.sin[j]!, x0 * angles.sin[j]!];
-      const [own, other] = half === 'cos' ? [cosines, sines] : [sines, cosines];
-      for (const k of [0, 1] as const) {
-        both += own[k]! * (y[r * headDim + write[k]]! - other[k]!);
-        squares += own[k]! ** 2;
-      }
-    }
-  }
-  return both / squares;
-}
-
 /** Rules by how simple they are. */
 function rulesOf(right: RightRows): Rule[][] {
   const { heads, pairs, steps } = right;
@@ -269,14 +251,6 @@ function rulesOf(right: RightRows): Rule[][] {
       },
       { words: 'its absolute value', of: (half, token, j) => Math.abs(right.anglesOf(token)[half][j]!) },
     ],
-    // With one axis the rotation that is found has such factors. One that is nearly 1 would be noise.
-    (['cos', 'sin'] as const).flatMap((half): Rule[] => {
-      if (heads.numAxes === 1) return [];
-      const factor = factorOf(right, half);
-      if (!(Math.abs(factor - 1) > 1e-3)) return [];
-      const of: Rule['of'] = (one, token, j) => (one === half ? factor * right.anglesOf(token)[half][j]! : undefined);
-      return [{ words: `${short(factor)} times what it should be`, of }];
-    }),
     [
       fromToken('that of the token before', -1),
       fromToken('that of the next token', 1),

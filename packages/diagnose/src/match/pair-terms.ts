@@ -155,6 +155,10 @@ export function describeAxes(right: RightRows): readonly string[] {
     }
   }
   const off = dims.filter(({ left, wanted }) => !left.includes(wanted));
+  // On an axis whose positions are all 0 a pair does not rotate, which is simpler.
+  const isStill = (axis: number): boolean =>
+    heads.rows.every((r) => positionsOf(heads, Math.floor(r / heads.heads))[axis] === 0);
+  if (off.some(({ left }) => isStill(left[0]!))) return [];
   const name = ({ left, wanted }: (typeof off)[number]): string => byAxis([left[0]!], wanted);
   const isWhole = (one: (typeof off)[number]): boolean =>
     off.filter(({ pair, left }) => pair === one.pair && left[0] === one.left[0]).length === 2;

@@ -1,7 +1,7 @@
 /**
  * Faults before, after or beside the rotation: with each of them undone, y may be a rotation that can be diagnosed. @module
  */
-import type { RopeSpec } from 'ropewalk';
+import { type RopeSpec, roundTo } from 'ropewalk';
 import { ranges } from 'ropewalk/internal';
 import { storedNoise } from '../kernel/noise.js';
 import type { RightRows } from '../kernel/right-rows.js';
@@ -29,7 +29,11 @@ const NEAR = 0.02;
 
 /** Undoes faults one by one: of the norm, of the dimensions that should be copied, of the size of a head. */
 export function* readingsOf(expected: Expected, right: RightRows): Generator<Reading> {
-  for (const reading of [...normReadings(expected, right), ...sizeReadings(expected, right)])
+  for (const reading of [
+    ...normReadings(expected, right),
+    ...sizeReadings(expected, right),
+    residualReading(expected, right),
+  ])
     if (keepsLengths(reading, right)) yield reading;
   for (const reading of [addedReading(expected, right), windowReading(expected, right), lostReading(expected, right)])
     if (reading) yield reading;
@@ -60,22 +64,28 @@ function* normReadings(expected: Expected, { heads, steps }: RightRows): Generat
       x: plain(total),
       y: Float64Array.from(y, (v, n) => v / weight[n % headDim]!),
     });
+  yield reading('The norm multiplies by 1 + weight, where its weight alone is due.', {
+    x: plain(total).map((v, n) => v * (1 + weight[n % headDim]!)),
+    y,
+  });
   yield reading('The norm subtracts the mean of each head first, as LayerNorm does.', {
     x: weighted(plain(total, true)),
     y,
   });
   const half = headDim / 2;
-  const ofHalf = (row: Float64Array, i: number): number =>
-    total(row.subarray(i < half ? 0 : half, i < half ? half : headDim));
   if (steps.pairs > 1)
-    for (const [times, words] of [
-      [1, 'divided by head_dim'],
-      [2, 'divided by half of head_dim'],
+    for (const [of, startOf] of [
+      ['each half of a head alone', (i: number) => (i < half ? 0 : half)],
+      ['the first half of a head alone', () => 0],
     ] as const)
-      yield reading(`The norm takes the squares of each half of a head alone, ${words}.`, {
-        x: weighted(plain((row, i) => times * ofHalf(row, i))),
-        y,
-      });
+      for (const [times, words] of [
+        [1, 'divided by head_dim'],
+        [2, 'divided by half of head_dim'],
+      ] as const)
+        yield reading(`The norm takes the squares of ${of}, ${words}.`, {
+          x: weighted(plain((row, i) => times * total(row.subarray(startOf(i), startOf(i) + half)))),
+          y,
+        });
 }
 
 /** Heads that are rotated as heads of another size. */
@@ -103,6 +113,7 @@ function* sizeReadings({ spec, ...expected }: Expected, right: RightRows): Gener
 function addedReading(expected: Expected, right: RightRows): Reading | undefined {
   const heads = right.normalized();
   const { headDim, rows, y } = heads;
+  if (rows.length < 2 * heads.heads) return undefined; // in one row of a head anything is a constant
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
   const added = new Map<number, Float64Array>();
   const own = Float64Array.from(y);
@@ -120,6 +131,13 @@ function addedReading(expected: Expected, right: RightRows): Reading | undefined
   }
   const words = 'A constant of each head and dimension is added after the rotation, as a bias is.';
   return { words: [words], needs: 'right', expected, heads: { ...heads, y: own } };
+}
+
+/** Without x, where it was added to what the rotation gave. */
+function residualReading(expected: Expected, right: RightRows): Reading {
+  const heads = right.normalized();
+  const words = 'x is added after the rotation, as a residual is. Without it:';
+  return { words: [words], expected, heads: { ...heads, y: heads.y.map((value, n) => value - heads.x[n]!) } };
 }
 
 /** The rotated window alone, where dimensions beside it are not copied. */
@@ -148,19 +166,27 @@ function windowReading({ spec, ...expected }: Expected, right: RightRows): Readi
   };
 }
 
-/** The pairs that were written, where others are 0 or not finite in every row. */
+/** The pairs that were rotated, where others are 0, not finite or x in every row. */
 function lostReading({ spec, direction }: Expected, right: RightRows): Reading | undefined {
   const heads = right.normalized();
   const { headDim, x, y, rows } = heads;
   if (spec.axes || !['half', 'interleaved'].includes(spec.pairing)) return undefined;
-  const isLost = (i: number, lost: (value: number) => boolean): boolean =>
-    rows.every((r) => lost(y[r * headDim + i]!)) && rows.some((r) => x[r * headDim + i] !== 0);
-  const all = Array.from({ length: headDim }, (_, i) => i);
-  const zeros = all.filter((i) => isLost(i, (value) => value === 0));
-  const others = all.filter((i) => isLost(i, (value) => !Number.isFinite(value)));
+  const { offByDim } = right.compare();
+  const lost = (is: (value: number, from: number) => boolean): number[] =>
+    Array.from(offByDim.keys()).filter(
+      (i) =>
+        offByDim[i]! > 0 &&
+        rows.every((r) => is(y[r * headDim + i]!, x[r * headDim + i]!)) &&
+        rows.some((r) => x[r * headDim + i] !== 0),
+    );
+  const words = [
+    [lost((value) => value === 0), 'are 0'],
+    [lost((value) => !Number.isFinite(value)), 'are not finite'],
+    [lost((value, from) => value === roundTo(heads.dtype, from)), 'are x, not rotated,'],
+  ] as const;
   const { invFreq, attentionFactor } = right.steps.frequencies();
   const written = Array.from(invFreq.keys()).filter((j) =>
-    right.membersOf(j).write.every((i) => ![...zeros, ...others].includes(i)),
+    right.membersOf(j).write.every((i) => words.every(([dims]) => !dims.includes(i))),
   );
   if (written.length === invFreq.length || written.length < 2) return undefined;
   const size = 2 * written.length;
@@ -173,13 +199,9 @@ function lostReading({ spec, direction }: Expected, right: RightRows): Reading |
   }) as [Float64Array, Float64Array];
   const freqFactors = written.map((j) => 1 / invFreq[j]!);
   const own: RopeSpec = { headDim: size, pairing: 'half', base: 1, freqFactors, attentionFactor };
-  const words = [
-    [zeros, '0'],
-    [others, 'not finite'],
-  ] as const;
   return {
-    words: words.flatMap(([dims, value]) =>
-      dims.length > 0 ? [`Dimensions ${ranges(dims)} are ${value} in every row.`] : [],
+    words: words.flatMap(([dims, holds]) =>
+      dims.length > 0 ? [`Dimensions ${ranges(dims)} ${holds} in every row.`] : [],
     ),
     expected: { spec: own, direction },
     heads: { ...heads, headDim: size, x: cutX, y: cutY },

@@ -1,4 +1,5 @@
 /** Which dimensions were rotated, and with which partner: only a rotated pair keeps its joint length. @module */
+import { type EllipsePoint, ellipseThrough } from './ellipse.js';
 import type { Sample } from './sample.js';
 
 /** The dimensions that a pair is read from and written to. */
@@ -45,11 +46,13 @@ export function findGeometry(sample: Sample): Geometry {
   if (turned.length === 0) return { ...common, layouts: [] };
   const whole = (pair: PairAt): boolean => !pair.write.some((i) => lost.has(i));
   const possible = candidates(headDim, turned);
-  // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token.
-  for (const rows of [undefined, sample.heads.length].filter((n) => n !== 1)) {
+  // Where cos and sin are lengthened by different factors, the length is kept only among the heads of one token. With one head
+  // y over x lies on an ellipse.
+  const heads = sample.heads.length;
+  const keeps = [keepsLength, heads > 1 ? (_: Sample, pair: PairAt) => keepsLength(sample, pair, heads) : onEllipse];
+  for (const keep of keeps) {
     const layouts = possible.filter(
-      (layout) =>
-        layout.pairs.some(whole) && layout.pairs.every((pair) => !whole(pair) || keepsLength(sample, pair, rows)),
+      (layout) => layout.pairs.some(whole) && layout.pairs.every((pair) => !whole(pair) || keep(sample, pair)),
     );
     if (layouts.length > 0) return { ...common, layouts: simplest(layouts, turned, headDim) };
   }
@@ -107,6 +110,21 @@ function keepsLength({ x, y, noise, headDim }: Sample, { read, write }: PairAt, 
     if (!(low <= high)) return false;
   }
   return true;
+}
+
+/** Whether y over x of a pair, as complex numbers, lies on an ellipse around 0 in all tokens of more than a few. */
+function onEllipse(sample: Sample, pair: PairAt): boolean {
+  if (keepsLength(sample, pair)) return true; // it hardly rotates
+  const { x, y, noise, headDim } = sample;
+  const { read, write } = pair;
+  const points: EllipsePoint[] = [];
+  for (let at = 0; at < x.length; at += headDim) {
+    const [x0, x1, y0, y1] = [x[at + read[0]]!, x[at + read[1]]!, y[at + write[0]]!, y[at + write[1]]!];
+    const power = x0 * x0 + x1 * x1;
+    const off = Math.hypot(noise[at + write[0]]!, noise[at + write[1]]!) / Math.sqrt(power);
+    if (off < 0.1) points.push([(x0 * y0 + x1 * y1) / power, (x0 * y1 - x1 * y0) / power, off]);
+  }
+  return points.length > 8 && ellipseThrough(points) !== undefined;
 }
 
 /** Every layout that could have rotated these dimensions. */

@@ -63,7 +63,7 @@ export function findPositions(
     const slowest = samples.reduce((least, { at }) => Math.min(least, Math.abs(at)), Infinity);
     const reach = Math.min(farthest, (4000 * Math.PI) / slowest);
     const within = (low: number, high: number): FoundPosition['intervals'] => {
-      const { intervals, against } = solveSlope(samples, low, high);
+      const { intervals, against } = solveSlope(samples, [[low, high]]);
       // A few odd pairs do not make the position of a token unknown.
       return against.length > samples.length / 8 ? [] : intervals;
     };
@@ -128,14 +128,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
   const constants = wholeIn(sharp?.intervals ?? []);
   return [
     [AS_GIVEN],
-    [
-      ...shifts(found)
-        .slice(0, 2)
-        .map((d) => rule(`the position${signed(d)}`, (p) => p + d)),
-      ...ROUNDED,
-      ...indices(grid),
-      ...otherTokens(found, grid, axis),
-    ],
+    [...shifts(found).slice(0, 2).map(shiftedBy), ...ROUNDED, ...indices(grid), ...otherTokens(found, grid, axis)],
     // One token alone, or positions that a number divides, show no such rule.
     [
       ...ends(found)
@@ -159,6 +152,9 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
 }
 
 const rule = (words: string, map: PositionRule['map']): PositionRule => ({ words, map, asGiven: false });
+
+/** The rule of positions that are all moved by a number. */
+export const shiftedBy = (d: number): PositionRule => rule(`the position${signed(d)}`, (p) => p + d);
 
 /** A position in an integer type that may be too small for it. */
 const IN_TYPE: Readonly<Record<string, (p: number) => number>> = {

@@ -14,6 +14,8 @@ export interface AngleAt {
   readonly angle: number;
   /** The error of the angle in radians, >= 0. */
   readonly tolerance: number;
+  /** The place from which the angle was computed, where it is the difference of two. Default: `at`. */
+  readonly reach?: number;
 }
 
 /** The result of {@link solveSlope}. */
@@ -37,24 +39,24 @@ const MAX_TOLERANCE = 1.5;
 /**
  * Finds the slopes k for which `angle ≡ k · at` holds within the tolerances, as far as possible for all samples.
  *
+ * @param within - the intervals in which they are looked for
  * @param relative - a further error, relative to the angle itself, for angles that were computed in f32
  * @param most - the most intervals that a sample may give
  */
 export function solveSlope(
   samples: readonly AngleAt[],
-  low: number,
-  high: number,
+  within: readonly (readonly [low: number, high: number])[],
   relative = 0,
   most = MAX_INTERVALS,
 ): Slopes {
   const order = samples.map((_what, n) => n).sort((p, q) => Math.abs(samples[p]!.at) - Math.abs(samples[q]!.at));
-  let intervals: [number, number][] = [[low, high]];
+  let intervals = within.map(([low, high]): [number, number] => [low, high]);
   const against: number[] = [];
   for (const n of order) {
-    const { at, angle } = samples[n]!;
+    const { at, angle, reach = Math.abs(at) } = samples[n]!;
     const steepest =
       relative === 0 ? 0 : intervals.reduce((most, [a, b]) => Math.max(most, Math.abs(a), Math.abs(b)), 0);
-    const tolerance = samples[n]!.tolerance + relative * Math.abs(at) * steepest;
+    const tolerance = samples[n]!.tolerance + relative * reach * steepest;
     if (!(tolerance < MAX_TOLERANCE)) continue;
     if (at === 0) {
       if (Math.abs(wrap(angle)) > tolerance) against.push(n);
@@ -183,20 +185,26 @@ function fitOnAxis(
     undefined,
   );
   if (origin === undefined) return { ...NOTHING, against: [] };
-  const start = fromZero ? { at: 0, angle: 0, tolerance: 0 } : sampleAt(origin);
-  const samples = known
-    .filter((u) => fromZero || u !== origin)
-    .map((u): AngleAt & { u: number } => {
+  const from = (start: AngleAt): (AngleAt & { u: number })[] =>
+    known.map((u) => {
       const one = sampleAt(u);
       const [at, turned] = [one.at - start.at, one.angle - start.angle];
-      return { u, at, angle: turned, tolerance: one.tolerance + start.tolerance };
+      const reach = Math.abs(one.at) + Math.abs(start.at);
+      return { u, at, angle: turned, tolerance: one.tolerance + start.tolerance, reach };
     });
+  const between = from(sampleAt(origin)).filter(({ u }) => u !== origin);
+  const samples = fromZero ? from({ at: 0, angle: 0, tolerance: 0 }) : between;
   if (!samples.some(({ at }) => at !== 0)) {
     const against = samples.filter((s) => Math.abs(wrap(s.angle)) > s.tolerance).map(({ u }) => u);
     return { ...NOTHING, against };
   }
   const period = TURN / samples.reduce((divisor, { at }) => gcd(divisor, Math.abs(at)), 0);
-  const { intervals, against } = solveSlope(samples, -period / 2, period / 2, slack, MAX_FREQUENCIES);
+  const whole = [[-period / 2, period / 2]] as const;
+  // Far from 0 the angles between positions leave fewer slopes than those from 0.
+  const near = fromZero && Math.abs(position(origin)) * period > MAX_FREQUENCIES * TURN ? between : [];
+  const rough = solveSlope(near, whole, slack, MAX_FREQUENCIES);
+  const within = rough.against.length > 0 ? whole : rough.intervals;
+  const { intervals, against } = solveSlope(samples, within, slack, MAX_FREQUENCIES);
   const told = against.map((n) => samples[n]!.u);
   if (intervals.length > MAX_RATED) return { ...NOTHING, low: -period / 2, high: period / 2, period, against: told };
   const rated = intervals.map((interval) => rate(samples, interval, slack)).sort((p, q) => p.chi - q.chi);
@@ -214,7 +222,10 @@ function fitOnAxis(
 /** The best slope of an interval, and how well it fits. */
 function rate(samples: readonly AngleAt[], interval: readonly [number, number], slack: number) {
   const steepest = Math.max(Math.abs(interval[0]), Math.abs(interval[1]));
-  const loose = samples.map((s) => ({ ...s, tolerance: s.tolerance + slack * Math.abs(s.at) * steepest + 1e-15 }));
+  const loose = samples.map((s) => ({
+    ...s,
+    tolerance: s.tolerance + slack * (s.reach ?? Math.abs(s.at)) * steepest + 1e-15,
+  }));
   const slope = refineSlope(loose, interval);
   const chi = loose.reduce(
     (sum, s) => (s.tolerance < 1.5 ? sum + (wrap(s.angle - slope * s.at) / s.tolerance) ** 2 : sum),

@@ -1,4 +1,5 @@
 /** The angle and gain of every pair: with a pair as a complex number, y = gain · e^(i·angle) · x. @module */
+import { type EllipsePoint, ellipseThrough } from './ellipse.js';
 import type { Geometry, PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 
@@ -128,6 +129,29 @@ export function commonGain(turns: Turns): { gain: number; gainRange: [low: numbe
   const mean = meanGain(turns, turns.gain.keys());
   if (!(low <= high) || Number.isNaN(mean)) return undefined;
   return { gain: low <= 1 && high >= 1 ? 1 : Math.min(high, Math.max(low, mean)), gainRange: [low, high] };
+}
+
+/**
+ * Finds the factors of cos and sin where one of all pairs and tokens has another factor than the other, and the angles behind
+ * them; undefined where there are no such two, or they are too vague.
+ */
+export function twoGains({ angle, tolerance, gain }: Turns) {
+  const points = [...angle.keys()].flatMap((at): EllipsePoint[] =>
+    tolerance[at]! < 1
+      ? [[gain[at]! * Math.cos(angle[at]!), gain[at]! * Math.sin(angle[at]!), gain[at]! * tolerance[at]!]]
+      : [],
+  );
+  const gains = ellipseThrough(points);
+  if (!gains || !(gains.error < 0.01)) return undefined;
+  const { cos, sin } = gains;
+  const apart = Math.max(cos, sin) / Math.min(cos, sin);
+  return {
+    gains,
+    turns: {
+      angle: angle.map((one) => Math.atan2(Math.sin(one) / sin, Math.cos(one) / cos)),
+      tolerance: tolerance.map((one) => apart * one),
+    },
+  };
 }
 
 /** The mean gain of each pair; NaN for a pair that is 0. */

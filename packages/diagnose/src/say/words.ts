@@ -311,7 +311,8 @@ function dimensions(found: Identification): string {
     if (kind === 'zero') return 'hold 0';
     if (kind === 'nan') return 'hold no finite number';
     if (turning!.has(i) ? !copied.has(i) : kind === 'turned' && !slow!.has(i)) return 'rotate';
-    if (kind === 'scaled' && isScaled && !slow!.has(i)) return 'are only scaled';
+    if (kind === 'scaled' && isScaled && !slow!.has(i))
+      return 'are scaled, and rotate by less than the noise or not at all';
     return slow!.has(i) || turning!.has(i) || !copied.has(i)
       ? 'rotate by less than the noise, or not at all'
       : 'are unchanged';

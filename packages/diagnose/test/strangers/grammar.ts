@@ -416,7 +416,7 @@ function strangerOf(drawn: Drawn, common: Omit<Stranger, 'run' | 'truth'>): Stra
     truth: (call): Truth => ({
       wrong: [...wrong],
       precision: /./,
-      isName: (id) => isName(id, common, drawn),
+      isName: (id, rows) => isName(id, common, drawn, rows),
       ...(noRotation ? {} : { rotation: apart ? { ...rotation, gain: [gain * low, gain * high] } : rotation }),
       ...(odd.length > 0 ? { except: (at) => odd.some(({ is }) => is(at, call)) } : {}),
     }),
@@ -424,10 +424,16 @@ function strangerOf(drawn: Drawn, common: Omit<Stranger, 'run' | 'truth'>): Stra
 }
 
 /** Whether the bugs with these ids give what the kernel gives, on inputs that the diagnosis has not seen. */
-function isName(id: string, common: Omit<Stranger, 'run' | 'truth'>, drawn: Drawn): boolean {
+function isName(
+  id: string,
+  common: Omit<Stranger, 'run' | 'truth'>,
+  drawn: Drawn,
+  rows: readonly RowAt[] | undefined,
+): boolean {
   const bugs = id.split('+').map((one) => MUTANTS.find((mutant) => mutant.id === one)!);
   // One of several faults may hide another on every input of the same shape.
-  const inputs = common.about.includes(', and ') ? [common.input] : (['far', 'many sequences', 'image'] as const);
+  const inputs =
+    rows || common.about.includes(', and ') ? [common.input] : (['far', 'many sequences', 'image'] as const);
   return inputs.every((input) => {
     const call = callFor({ ...common, id: `${common.id} again`, input, dtype: 'f32', cause: 0 });
     const y = outputOf(drawn, call);
@@ -440,8 +446,9 @@ function isName(id: string, common: Omit<Stranger, 'run' | 'truth'>, drawn: Draw
     const { plan, parts } = callOf({ spec }, all);
     const steps = bugs.reduce((of, bug) => changed(of, bug.change(of) ?? {}), new RopeSteps(plan, parts[0]!));
     const made = runRows(steps, all, all.rows);
-    // Rows that hold something else are told apart.
-    const odd = all.rows.map((r) => drawn.rows.some(({ is }) => is(steps.placeOf(r), call)));
+    // Rows that hold something else are told apart, and so are those that the name is not about.
+    const named = rows && new Set(rows.map(({ batch, seq, head }) => call.at(batch, seq, head) / headDim));
+    const odd = all.rows.map((r) => drawn.rows.some(({ is }) => is(steps.placeOf(r), call)) || named?.has(r) === false);
     return y.every(
       (value, n) =>
         odd[Math.floor(n / headDim)] ||

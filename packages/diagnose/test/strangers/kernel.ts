@@ -169,7 +169,7 @@ export interface Truth {
   /** Ids of the catalogue that are a right name, any of them; pairs of bugs joined by `+`. */
   readonly names?: readonly string[];
   /** Whether an id is a right name, where names are not listed. */
-  readonly isName?: (id: string) => boolean;
+  readonly isName?: (id: string, rows?: readonly RowAt[]) => boolean;
   /** The wrong aspects: a true line about one of these describes the kernel rightly. */
   readonly wrong: readonly Aspect[];
   /** Other lines that describe it rightly. */

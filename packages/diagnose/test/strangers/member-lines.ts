@@ -233,23 +233,6 @@ export const MEMBER_LINES: readonly MemberLine[] = [
         .find(Boolean),
   ],
   [
-    /^The (?:sine|cosine) of every pair is right; the (sine|cosine) of every pair is ([-\d.e]+) times what it should be\.$/,
-    ['elements', 'magnitude'],
-    ([half, by], scene) => {
-      const [ofCos, ofSin] = half === 'cosine' ? [Number(by), 1] : [1, Number(by)];
-      const dims = scene.asked.pairs.flatMap(({ write }) => write);
-      return dims
-        .map((dim) =>
-          unlike(
-            dim,
-            ({ x, cos, sin, pair, own, other }) => ofCos * x(own) * cos(pair) + ofSin * x(other) * sin(pair),
-            scene,
-          ),
-        )
-        .find(Boolean);
-    },
-  ],
-  [
     /^The table of cos and sin has the rows of its positions (\d+) elements apart, and is read as if they were (\d+) apart\.$/,
     ['elements'],
     (numbers, { call, asked }) => {

@@ -4,7 +4,7 @@ import { roundTo, type Tensor, tensorFrom } from 'ropewalk';
 import { f64Tensor } from '../../../../test/support/tensors.js';
 import { type Diagnosis, describeDiagnosis, diagnose } from '../../src/index.js';
 import { type Call, callFor, exact, rotationOf, type Stranger } from './kernel.js';
-import { isParameter, type Judged, judgeLines } from './truth.js';
+import { isParameter, type Judged, judgeLines, rowsNamed } from './truth.js';
 
 /** The marks of a diagnosis, the best first. */
 export const MARKS = ['right', 'named', 'described', 'vague', 'untrue', 'wrong name', 'passed', 'accused'] as const;
@@ -70,7 +70,7 @@ export const isRight = ({ cause }: Stranger): boolean => cause === 0 || cause ==
 function markOf(
   stranger: Stranger,
   call: Call,
-  { verdict, named, otherRules }: Diagnosis,
+  { verdict, named, otherRules, rowSummary }: Diagnosis,
   judged: readonly Judged[],
 ): Mark {
   const truth = stranger.truth(call);
@@ -78,10 +78,11 @@ function markOf(
   const untrue = judged.some((one) => one.untrue !== undefined);
   const passed = verdict === 'as expected' || verdict === 'less precise' || verdict === 'rotation';
   if (isRight(stranger)) return !passed ? 'accused' : untrue ? 'untrue' : 'right';
+  const rows = rowSummary?.shown ? rowsNamed(rowSummary.shown, { call }) : undefined;
   // A pair of bugs is right when both are; of several that cannot be told apart, one must be.
   const isName = (id: string): boolean =>
     isParameter(id, call, truth) ||
-    (!id.includes('=') && (own?.(id) ?? false)) ||
+    (!id.includes('=') && (own?.(id, rows) ?? false)) ||
     names.includes(id) ||
     id.split('+').every((one) => names.includes(one));
   const rightName = named.some(({ id }) => isName(id));

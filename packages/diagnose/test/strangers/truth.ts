@@ -189,7 +189,7 @@ function needsRotation(check: (parts: string[], scene: Scene, rotation: Rotation
 }
 
 /** Every head row that the kernel rotated as it does. */
-function* rowsOf({ call, truth }: Scene): Generator<RowAt> {
+function* rowsOf({ call, truth }: Pick<Scene, 'call' | 'truth'>): Generator<RowAt> {
   for (let batch = 0; batch < call.batch; batch++)
     for (let seq = 0; seq < call.seq; seq++)
       for (let head = 0; head < call.heads; head++) {
@@ -227,7 +227,7 @@ function isSeen(scene: Scene, { pairs, frequency, position, axisOfPair }: Rotati
 
 /** The claims about dimensions. */
 const DIMENSIONS =
-  /^(.*?) (rotate by less than the noise, or not at all|rotate|are (?:only )?scaled|are unchanged|hold 0|hold no finite number)$/;
+  /^(.*?) (rotate by less than the noise, or not at all|rotate|are scaled, and rotate by less than the noise or not at all|are unchanged|hold 0|hold no finite number)$/;
 
 const dimensions = needsRotation(([text], scene, rotation) => {
   const turning = new Set(
@@ -240,7 +240,7 @@ const dimensions = needsRotation(([text], scene, rotation) => {
     for (const i of listed(ranges)) {
       if (kind === 'rotate' && !turning.has(i)) return `dimension ${i} does not rotate`;
       if (kind === 'rotate') continue;
-      if (kind!.startsWith('rotate by less')) {
+      if (kind!.includes('rotate by less')) {
         const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
         if (pair >= 0 && isSeen(scene, rotation, pair)) return `dimension ${i} rotates`;
         continue;
@@ -467,11 +467,21 @@ function gainIs(value: number, { dtype }: Scene, { gain }: Rotation, error = 0):
 const magnitude = needsRotation(([text], scene, rotation) => {
   const { gain } = rotation;
   if (/^not one for all pairs/.test(text!)) return typeof gain === 'number' ? 'all pairs have one' : undefined;
-  if (/^cos × /.test(text!)) return typeof gain === 'number' ? 'cos and sin have one' : undefined;
+  const two = new RegExp(`^cos × ${NUMBER}, sin × ${NUMBER} \\(± ${NUMBER}\\)$`).exec(text!);
+  if (two) return gainsAre(two.slice(1, 3), rotation, Number(two[3]));
   const parts = new RegExp(`^${NUMBER}(?: \\(± ${NUMBER}\\))?$`).exec(text!);
   if (!parts) return `"${text}" is not understood`;
   return gainIs(Number(parts[1]), scene, rotation, Number(parts[2] ?? 0)) ? undefined : `it is ${gain}`;
 });
+
+/** Whether cos and sin have these two factors, of which the truth does not say which is whose. */
+function gainsAre(said: readonly string[], { gain }: Rotation, error: number): string | undefined {
+  if (typeof gain === 'number') return 'cos and sin have one';
+  const [low, high] = said.map(Number).sort((a, b) => a - b) as [number, number];
+  return Math.abs(low - gain[0]) <= error + 1e-6 && Math.abs(high - gain[1]) <= error + 1e-6
+    ? undefined
+    : `it is ${gain}`;
+}
 
 /** The position that a sentence names, by a token's given one. */
 function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) => number) | undefined {
@@ -1283,10 +1293,10 @@ const DIFFERENT: Form[] = [
   {
     of: new RegExp(`^cos is multiplied by ${NUMBER} and sin by ${NUMBER}; expected is ${NUMBER} for both\\.$`),
     about: 'magnitude',
-    check: needsRotation((_parts, _scene, { gain }) => (typeof gain === 'number' ? 'they have one' : undefined)),
+    check: needsRotation((parts, _scene, rotation) => gainsAre(parts.slice(0, 2), rotation, 0.01)),
   },
   {
-    of: /^((?:The frequenc(?:y of (?:every|pairs? \d)|ies)|The pairs have|Pair j has|Every pair has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
+    of: /^((?:The frequenc(?:y of (?:every|each pair is|pairs? \d)|ies)|The pairs have|Pair j has|Every pair has|The angles? of (?:every|pairs?) [^;]*? (?:are not|differs?|is)|Pairs? .* do(?:es)? not |At least \d+ more).*)$/,
     about: 'frequencies',
     check: frequencyWords,
   },
@@ -1449,6 +1459,7 @@ const HEADLINES: Form[] = [
     of: /^NOT UNDERSTOOD: y is not what is expected(?: \([^)]*\))?, and no rotation that was found gives it\.$/,
     check: (_parts, scene) => (isRight(scene) ? 'it is as expected' : undefined),
   },
+  { of: /^NOT ROTATED: /, about: 'rows', check: fine }, // and as below
   {
     of: /^NOT (?:UNDERSTOOD|ROTATED): (.*)$/,
     check: ([reason], scene) =>
@@ -1530,7 +1541,7 @@ function someNumbers(words: string): number[] | undefined {
 }
 
 /** The rows that words name; undefined where they only count them. */
-function rowsNamed(words: string, scene: Scene): RowAt[] | undefined {
+export function rowsNamed(words: string, scene: Pick<Scene, 'call'>): RowAt[] | undefined {
   const all = everyRowOf(scene);
   if (/^\d+ rows, the first in /.test(words)) return undefined;
   const named = words.split('; ').map((group) => {
@@ -1610,7 +1621,7 @@ const rightDims: Check = ([list], scene) => {
   return bad && `batch ${bad.batch} token ${bad.seq} head ${bad.head} is wrong`;
 };
 
-const everyRowOf = (scene: Scene): RowAt[] => [...rowsOf({ ...scene, truth: { wrong: [] } })];
+const everyRowOf = ({ call }: Pick<Scene, 'call'>): RowAt[] => [...rowsOf({ call, truth: { wrong: [] } })];
 
 /** The least and the most number of wrong elements: those that are clearly wrong, and those that differ at all. */
 function wrongCount([count, of]: number[], scene: Scene): string | undefined {
