@@ -256,7 +256,8 @@ function against(
     const shown = few ? { ...unnamed(judged), tried: whole.tried } : judged;
     return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
-  for (const { words, heads: own, expected: meant, needs } of first ? readingsOf(expected, right) : []) {
+  const isPlain = ['zero', 'nan', 'unchanged'].includes(found.outcome);
+  for (const { words, heads: own, expected: meant, needs } of first && !isPlain ? readingsOf(expected, right) : []) {
     const inner = against(meant, own, mutants, () => {}, false);
     const isWhole =
       inner.verdict === 'known bug' ||
@@ -302,7 +303,7 @@ function isUnsaid({ measured: [first] }: Read): boolean {
 
 /** The sentences of a reading without a fault. */
 function sentencesOf({ verdict, named, measured, differences, rowSummary }: Read): string[] {
-  // What a bug of all rows explains is not said again.
+  // Rows that a bug of all rows explains are not listed too.
   const apart = verdict === 'known bug' && !rowSummary?.shown ? [] : (rowSummary?.wrong ?? []);
   const rows = apart.map(({ where, holds }) => `${sentence(where)}: ${holds}.`);
   const where = rowSummary?.shown ? `${sentence(rowSummary.shown)}: ` : '';

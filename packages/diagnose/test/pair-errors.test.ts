@@ -86,7 +86,7 @@ describe('pairs that rotate with errors', () => {
     const reduced = (angle: number): number => angle - 6.28318 * Math.floor(angle / 6.28318);
     const random = randomFrom('turns');
     const lines = differencesOf((p, f) => at(reduced(p * f)), Number, 200_000);
-    assert.match(lines[0]!, /^Every frequency is 1\.0000008 ± .*, as where 6\.28318 is taken for 2π\.$/);
+    assert.match(lines[0]!, /^Angles of many turns are 1\.0000008 ± .*, as where 6\.28318 is taken for 2π\.$/);
     // With more noise than f32 has, no one factor of all frequencies is sure.
     const rough = differencesOf((p, f) => at(reduced(p * f) + random.uniform(-0.004, 0.004)), Number, 200_000);
     assert.match(rough[0]!, /^The lengths of pairs are right; the angles of pairs 0-\d+ are off by up to /);

@@ -114,7 +114,7 @@ describe('what the members of pairs are made of', () => {
         );
       })[0]!;
     const says =
-      /: Each head of y has only 255 values, as int8 does, rounded with its own scale and multiplied by that of/;
+      /: Each head of y has at most 255 values, as int8 does, rounded with its own scale and multiplied by that of/;
     assert.match(
       int8((r) => r ^ 1),
       new RegExp(`${says.source} head \\(h \\+ 1\\) mod 2\\.$`),

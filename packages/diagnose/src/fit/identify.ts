@@ -1,12 +1,12 @@
 /** Identifies what a kernel did from x, y and positions alone. Questions that the data cannot answer stay open. @module */
 import type { FloatDtype } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
-import type { Tier } from '../kernel/noise.js';
+import { storedNoise, type Tier } from '../kernel/noise.js';
 import { findGeometry, type Geometry, type PairLayout } from '../measure/geometry.js';
 import { AS_GIVEN } from '../measure/position-fit.js';
 import { type Sample, type SampleToken, takeSample } from '../measure/sample.js';
 import { commonGain, gainsOfPairs, measureTurns, twoGains } from '../measure/turns.js';
-import { type Heads, type Observation, readObservation, refuseZeros } from '../read/observation.js';
+import { type Heads, type Observation, readObservation, refuseZeros, widened } from '../read/observation.js';
 import { heldToAll } from './compared.js';
 import { provenFamilies } from './frequency-families.js';
 import { basesOf, lawOfPairs, usualDenominators } from './frequency-law.js';
@@ -47,8 +47,11 @@ export function identifyHeads(heads: Heads, hint?: ArrayLike<number>): Identific
   for (const slack of SLACKS) {
     const sample = takeSample(heads, slack);
     const geometry = findGeometry(sample);
-    if (!geometry.dims.includes('turned'))
-      return best ?? { ...nothing, outcome: 'unchanged', geometry, gain: plainGain(sample) };
+    if (!geometry.dims.includes('turned')) {
+      if (best) return best;
+      const gain = plainGain(sample);
+      return { ...nothing, geometry, ...(isTimes(gain, heads, slack) && { outcome: 'unchanged', gain }) };
+    }
     const all = geometry.layouts.slice(0, 4).map((layout) => describe(heads, sample, geometry, layout, hint));
     // The bounds hold only if the sample has the noise that explains y.
     const proven = all
@@ -132,6 +135,19 @@ function plainGain({ x, y }: Sample): number | undefined {
   return below > 0 ? above / below : undefined;
 }
 
+/** Whether y is x times a gain, or 0 where x is 0 everywhere. */
+function isTimes(gain = 0, { x, y, headDim, rows, dtype }: Heads, slack: number): boolean {
+  return rows.every((r) => {
+    const [from, to] = [r * headDim, (r + 1) * headDim];
+    const size = widened(x.subarray(from, to)).reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+    for (let n = from; n < to; n++) {
+      const noise = storedNoise(dtype, y[n]!, size) + slack * size + 1e-6 * Math.abs(y[n]!);
+      if (!(Math.abs(y[n]! - gain * x[n]!) <= 4 * noise)) return false;
+    }
+    return true;
+  });
+}
+
 function describe(
   heads: Heads,
   sample: Sample,
@@ -179,7 +195,8 @@ function describe(
     sign: signs.size === 1 ? ([...signs][0] as 1 | -1) : undefined,
     formulas,
     ...common,
-    gains: two?.gains,
+    // Pairs of an unknown axis may have other frequencies than they seem to.
+    gains: numAxes === 1 || axes.length > 0 ? two?.gains : undefined,
     law,
     bases,
     axes,

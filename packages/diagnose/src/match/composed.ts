@@ -113,7 +113,7 @@ function nearlyRight({ steps, heads }: RightRows): Composed | undefined {
     const values = quantisedValues(heads);
     const share = Number((100 * largestError(steps, { ...heads, rows: near.rows })).toPrecision(2));
     const words = `${NEARLY}: errors are at most ${short(share)} % of the largest |x| of a head.`;
-    return { rows: near.rows, summary: near.summary, measured: [words, ...(values ? [`y has only ${values}.`] : [])] };
+    return { rows: near.rows, summary: near.summary, measured: [words, ...(values ? [`y has ${values}.`] : [])] };
   }
   return undefined;
 }

@@ -84,7 +84,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const named = (some: readonly number[]): string => `${some.length > 1 ? 'pairs' : 'pair'} ${ranges(some)}`;
   const of = [...wrong].sort((a, b) => a - b);
   const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
-  const rest = others.length > 0 ? `; no error of ${named(others)} is larger than angles in f32 allow` : '';
+  const rest = others.length > 0 ? `; those of ${named(others)} are right within the noise that is allowed for` : '';
   const sentences: string[] = [];
   if (of.every((j) => still.has(j))) sentences.push(`x is not rotated in ${named(of)}${rest}.`);
   else if (lengthsKept) {
@@ -282,8 +282,10 @@ function commonFactor(samples: readonly Sample[]): string | undefined {
   const digits = Math.min(12, Math.ceil(-Math.log10(bound || 1e-12)));
   const error = (Math.ceil(bound * 10 ** digits + 0.5) / 10 ** digits).toFixed(digits);
   const turn = turnBetween(low, high);
-  const as = turn ? `, as where ${turn} is taken for 2π` : '';
-  return `Every frequency is ${(1 + middle).toFixed(digits)} ± ${error} times the expected one${as}.`;
+  const times = `${(1 + middle).toFixed(digits)} ± ${error} times the expected`;
+  return turn
+    ? `Angles of many turns are ${times} ones, as where ${turn} is taken for 2π.`
+    : `Every frequency that shows is ${times} one.`;
 }
 
 /** Finds n, a power of 2 or one less, such that all cos and sin are multiples of 1/n within noise. */

@@ -129,7 +129,7 @@ export function byAxis(axes: readonly number[], wanted: number): string {
 export function otherAxes(pairs: readonly (readonly [pair: number, by: string])[]): string {
   const shown = pairs.slice(0, 4).map(([pair, by]) => `pair ${pair} ${by}`);
   const all = pairs.length === 1 ? '1 pair is' : `${pairs.length} pairs are`;
-  return `${all} rotated by another axis: ${shown.join(', ')}${pairs.length > 4 ? ', …' : ''}.`;
+  return `${all} seen to rotate by another axis: ${shown.join(', ')}${pairs.length > 4 ? ', …' : ''}.`;
 }
 
 /** Describes dimensions that rotate by the positions of other axes than expected; empty if that does not give y. */

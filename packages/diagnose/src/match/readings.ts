@@ -17,8 +17,8 @@ export interface Reading {
   readonly heads: Heads;
   readonly expected: Expected;
   /**
-   * The proof that it needs: that y is right then; or, as its dimensions have other numbers, that whole heads are
-   * explained. Default: that something explains y.
+   * The proof that it needs: that y is right then; or that whole heads are explained, as its dimensions have other numbers, or
+   * its values are others. Default: that something explains y.
    */
   readonly needs?: 'right' | 'whole';
 }
@@ -137,7 +137,8 @@ function addedReading(expected: Expected, right: RightRows): Reading | undefined
 function residualReading(expected: Expected, right: RightRows): Reading {
   const heads = right.normalized();
   const words = 'x is added after the rotation, as a residual is. Without it:';
-  return { words: [words], expected, heads: { ...heads, y: heads.y.map((value, n) => value - heads.x[n]!) } };
+  const y = heads.y.map((value, n) => value - heads.x[n]!);
+  return { words: [words], needs: 'whole', expected, heads: { ...heads, y } };
 }
 
 /** The rotated window alone, where dimensions beside it are not copied. */

@@ -285,7 +285,18 @@ class RowContents {
     const holds = (row: number, i: number): boolean =>
       Math.abs(y[row * headDim + i]! - this.#guessed(guess, row)[i]!) <= this.#noise[i]!;
     if (!wrong.every((i) => holds(r, i))) return undefined;
-    return { what, words, holds, dims: this.#off(r).length === 0 ? undefined : wrong };
+    return { what, words, holds, dims: this.#off(r).length === 0 && this.#isWhole(r, wrong) ? undefined : wrong };
+  }
+
+  /** Whether the last guess of row r is about as near as the right result in the dimensions where that is right too. */
+  #isWhole(r: number, wrong: readonly number[]): boolean {
+    const { headDim, y } = this.#heads;
+    const right = new Float64Array(headDim);
+    this.#right.fill(r, right, new Float64Array(headDim));
+    const both = right.map((_, i) => (wrong.includes(i) ? 0 : 1));
+    const off = (made: Float64Array): number =>
+      made.reduce((sum, one, i) => sum + both[i]! * (y[r * headDim + i]! - one) ** 2, 0);
+    return off(this.#made) <= 4 * off(right) + Number.MIN_VALUE;
   }
 
   #last: { guess: Guess; row: number } | undefined;

@@ -18,7 +18,11 @@ interface Grid {
 const OFF = { f64: 1e-3, f32: 1e-3, f16: 0.1, bf16: 0 };
 /** A little more than half a step, because the scale of a block is rounded to f16. */
 const HALF = 0.52;
-const LEVELS = { 127: '255 values, as int8 does', 8: '16 values, as int4 does', 7: '15 values, as int4 does' };
+const LEVELS = {
+  127: 'at most 255 values, as int8 does',
+  8: 'at most 16 values, as int4 does',
+  7: 'at most 15 values, as int4 does',
+};
 
 /** 8-bit floats: the bits of the fraction, the exponent of the least normal number, the largest number. */
 const FLOATS = [
@@ -41,7 +45,7 @@ export function quantisedWords(right: RightRows): string | undefined {
   const { y, headDim, rows, dtype } = right.heads;
   if (rows.length * headDim !== y.length) return undefined;
   const found = gridOf({ y, headDim, dtype, fill: (row, made, noise) => right.fill(row, made, noise) });
-  return found ? `y has only ${found}; the results are right but for the rounding to them.` : otherScaleWords(right);
+  return found ? `y has ${found}; the results are right but for the rounding to them.` : otherScaleWords(right);
 }
 
 /** Names the only values that y has, whatever they should be; undefined if they are those of no quantised cache. */
@@ -88,7 +92,7 @@ function otherScaleWords(right: RightRows): string | undefined {
       used.every((step, r) => !(Math.abs(step / (own[from(r)] ?? step) - 1) > 1e-3));
     const rule = others.find(([, from]) => isOf(from))?.[0];
     const whose = rule ? `that of ${rule}` : 'another';
-    return `Each head of y has only ${words}, rounded with its own scale and multiplied by ${whose}.`;
+    return `Each head of y has ${words}, rounded with its own scale and multiplied by ${whose}.`;
   }
   return undefined;
 }

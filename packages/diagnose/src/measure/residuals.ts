@@ -403,7 +403,7 @@ function causesOf({ spec }: Expected, heads: Heads): Cause[] {
     {
       kind: 'frequency',
       rounding: (value) => ({ angle: (angle) => angle * (1 + value) }),
-      words: (value, error) => `Every frequency is ${measured(1 + value, error)} times the expected one.`,
+      words: (value, error) => `Every frequency that shows is ${measured(1 + value, error)} times the expected one.`,
     },
     {
       kind: 'position',

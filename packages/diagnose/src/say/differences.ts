@@ -302,7 +302,10 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     ratios.length === turning.length &&
     ratios.every((r) => Math.abs(r / one - 1) < 1e-3) &&
     clear.every((j) => isWithin(pairs[j]!, one * invFreq[j]!));
-  const law = turning.length + still.length === off.length ? lawWords(spec, found) : undefined;
+  // The record that gives y says how many whole turns pairs make that the positions do not show.
+  const record = recorded(found);
+  const byRecord = found.turning(record.length < invFreq.length ? [] : unknown, (j) => sign * record[j]!);
+  const law = turning.length + still.length + byRecord.length === off.length ? lawWords(spec, found) : undefined;
   const moved =
     off.length > 1 && turning.length === off.length ? borrowed(found, invFreq, found.sign ?? sign) : undefined;
   if (ratios.length > 0 && same && !moved) {
@@ -333,10 +336,15 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   return parts.length > 0 ? told(`${sentence(parts.join('; '))}.`, all) : undefined;
 };
 
+/** The frequencies of the record that gives y, if they are those of a rule; empty if not. */
+function recorded({ explains, expected }: Compared): ArrayLike<number> & Iterable<number> {
+  return explains && expected && !expected.spec.freqFactors ? frequenciesOf(expected.spec).invFreq : [];
+}
+
 /** The factor of all frequencies in the record that gives y; undefined if they have not one, or it is 1. */
 function factorOfAll(found: Compared, invFreq: Float64Array, sign: number): number | undefined {
-  const { explains, expected, onePosition } = found;
-  const own = explains && expected && !expected.spec.freqFactors ? frequenciesOf(expected.spec).invFreq : [];
+  const { onePosition } = found;
+  const own = Array.from(recorded(found));
   const factor = own[0]! / invFreq[0]!;
   const isOne = own.length === invFreq.length && own.every((f, j) => Math.abs(f / invFreq[j]! / factor - 1) < 1e-6);
   if (!isOne || onePosition || found.pairs.length < own.length || Math.abs(factor - 1) < 1e-5) return undefined;
@@ -448,7 +456,8 @@ function lawWords(spec: Expected['spec'], measured: Identification): string | un
   // The exponents of a vision tower start again at each section.
   if (!isProven(measured) || (law && !isSharp(law.scaling)) || spec.axes?.rule === 'vision') return undefined;
   if (!law)
-    return pairs.every((pair) => pair.known || !pair.turns)
+    // A pair of another axis than it seems has another frequency than it seems.
+    return measured.numAxes === 1 && pairs.every((pair) => pair.known || !pair.turns)
       ? 'the frequencies are not those of one base, with or without linear, llama3 or YaRN scaling'
       : undefined;
   if (law.step < 0) return `the frequency of each pair is ${short(Math.exp(-law.step))} times that of the pair before`;
@@ -628,7 +637,7 @@ const positions: Compare = ({ spec }, found) => {
     );
   const units = foundPositions.some(({ unit }) => unit.head !== undefined) ? 'heads' : 'tokens';
   const rest = elsewhere.length > 4 ? ', …' : '';
-  const words = `The angles are not proportional to the positions as given; ${elsewhere.length} of ${foundPositions.length} ${units} rotate as if at other positions: ${shown.join(', ')}${rest}.`;
+  const words = `The angles are not proportional to the positions as given; ${elsewhere.length} of the ${foundPositions.length} ${units} that were measured rotate as if at other positions: ${shown.join(', ')}${rest}.`;
   return { words, rows };
 };
 

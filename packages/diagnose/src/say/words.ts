@@ -117,7 +117,7 @@ export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: bo
     ...(beside ? [wrongLines] : []),
     [several ? 'Known bugs' : 'Known bug', verdict === 'known bug' || partly ? bugs(diagnosis) : []],
     [`${shows}${inRows}`, isExplained && from !== undefined && !all ? [] : findings(diagnosis)],
-    ['This input leaves open', leftOpen(diagnosis)],
+    ['The measurements leave open', leftOpen(diagnosis)],
   ];
   // A y that holds nothing shows nothing more than the headline says.
   const blank = ['zero', 'nan'].includes(diagnosis.found.outcome) ? reason(diagnosis.found) : undefined;
@@ -277,7 +277,7 @@ function findings({ found, verdict, measured }: Diagnosis): ReportLine[] {
   const [rule] = found.positions;
   const one = new Set(found.foundPositions.map(({ given, unit }) => rule?.map(given, unit))).size === 1;
   const told = (words: () => string): string => {
-    if (turning.length === 0) return 'unknown: these positions show no frequency';
+    if (turning.length === 0) return 'unknown: the measurements show no frequency';
     if (!turning.some(({ known }) => known)) return 'unknown: these positions do not show the number of whole turns';
     if (one && !found.positions[0]?.asGiven) return 'unknown: one position shows only its product with the frequencies';
     return words();
@@ -390,9 +390,9 @@ function scaling({ law, bases, pairs, formulas, numAxes, onePosition }: Identifi
     if (found.kind === 'none' && clear < 0) return 'none';
     const scaled = found.kind === 'none' ? -1 : firstScaled(law, pairs);
     const end = Math.min(...[clear, scaled].filter((j) => j >= 0));
-    if (!(end >= 2) || end === Infinity) return 'unknown: these positions show too little of it';
+    if (!(end >= 2) || end === Infinity) return 'unknown: the measurements show too little of it';
     if (scaled !== end) return `none is seen up to pair ${end - 1}; slower pairs turn too little to tell`;
-    return `none is seen up to pair ${end - 1}; slower pairs are slowed, and these positions do not show by which rule`;
+    return `none is seen up to pair ${end - 1}; slower pairs are slowed, and the measurements do not show by which rule`;
   }
   const factor = `factor ${scalingFactor(found)}`;
   switch (found.kind) {

@@ -117,7 +117,7 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^Each head of y has only (255|16|15) values, as int[48] does, rounded with its own scale and multiplied by (?:another|that of (.*))\.$/,
+    /^Each head of y has at most (255|16|15) values, as int[48] does, rounded with its own scale and multiplied by (?:another|that of (.*))\.$/,
     ['elements'],
     ([count, whose], { call, asked }) => {
       const { headDim, heads, seq } = call;
@@ -382,7 +382,7 @@ const largest = (said: number, real: number): string | undefined =>
 
 export const PAIR_LINES: readonly MemberLine[] = [
   [
-    /^x is not rotated in pairs? ([\d, -]+)(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
+    /^x is not rotated in pairs? ([\d, -]+)(?:; those of pairs? ([\d, -]+) are right within the noise that is allowed for)?\.$/,
     ['frequencies', 'positions', 'dimensions'],
     ([pairs, rest], scene) => {
       const x = normedInput(scene.call);
@@ -400,7 +400,7 @@ export const PAIR_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
+    /^The lengths of pairs are right; the angles of pairs? ([\d, -]+) are (?:off by up to ([\d.e-]+) radians|not the expected ones)(?:; those of pairs? ([\d, -]+) are right within the noise that is allowed for)?\.$/,
     ['frequencies', 'positions', 'precision'],
     ([pairs, most, rest], scene) => {
       const errors = pairErrors(scene);
@@ -410,7 +410,7 @@ export const PAIR_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; no error of pairs? ([\d, -]+) is larger than angles in f32 allow)?\.$/,
+    /^The results of pairs? ([\d, -]+) are off by up to ([\d.e-]+) of their length(?:; those of pairs? ([\d, -]+) are right within the noise that is allowed for)?\.$/,
     ['precision', 'elements'],
     ([pairs, most, rest], scene) =>
       largest(Number(most), Math.max(...pairErrors(scene).map(({ share }) => share))) || farPairs(pairs!, rest, scene),

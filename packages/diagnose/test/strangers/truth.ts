@@ -91,7 +91,7 @@ export function judgeLines(
     }
     const forms = n === 0 ? HEADLINES : (SECTIONS[section] ?? []);
     const first = n === 0 ? /^DIFFERENT from what is expected(?: \([^)]*\))?, in (.*?): /.exec(line)?.[1] : rows;
-    const open = section === 'This input leaves open' ? / shows in (.*)$/.exec(spoken ?? '')?.[1] : first;
+    const open = section === 'The measurements leave open' ? / shows in (.*)$/.exec(spoken ?? '')?.[1] : first;
     const scene = ofRows({ ...of, shown, section, apart, headline: lines[0]! }, open, spoken);
     judged.push(judgeLine(n === 0 ? line : line.slice(2), forms, scene));
   }
@@ -108,7 +108,7 @@ function ofRows(scene: Scene, words: string | undefined, spoken: string | undefi
     const isNamed = (at: RowAt): boolean => (named ? set.has(headOf(scene, at)) : !isRightRow(scene, at));
     return { ...scene, truth: { ...truth, except: (at) => (truth.except?.(at) ?? false) || !isNamed(at) } };
   }
-  if (spoken !== 'What the right rows show' || ![spoken, 'This input leaves open'].includes(section)) return scene;
+  if (spoken !== 'What the right rows show' || ![spoken, 'The measurements leave open'].includes(section)) return scene;
   return { ...scene, truth: { ...truth, rotation: asked, except: (at) => !isRightRow(scene, at) } };
 }
 
@@ -1044,7 +1044,9 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
     }),
   ],
   [
-    new RegExp(`^Every frequency is ${OFF} times the expected one(?:, as where [\\d.]+ is taken for 2π)?\\.$`),
+    new RegExp(
+      `^(?:Every frequency that shows is|Angles of many turns are) ${OFF} times the expected ones?(?:, as where [\\d.]+ is taken for 2π)?\\.$`,
+    ),
     ['frequencies'],
     needsRotation(([value, error], scene, rotation) =>
       scene.asked.frequency
@@ -1126,14 +1128,15 @@ const MEASURED: (readonly [RegExp, readonly Aspect[], Check])[] = [
 const BESIDE: Form[] = [
   {
     of: new RegExp(
-      `^Dimensions ([\\d, -]+)(?:, which should be copied,)? (?:are (0)(?: in every row)?|are not (finite) in every row|hold x\\[(\\d+)-\\d+\\]|are x × ${NUMBER}|hold values whose origin is not known)\\.$`,
+      `^Dimensions ([\\d, -]+)(?:, which should be copied,)? (?:are (0)(?: in every row)?|are not (finite) in every row|hold x\\[(\\d+)-\\d+\\]|are x × ${NUMBER}|are (x), not rotated, in every row|hold values whose origin is not known)\\.$`,
     ),
     about: 'dimensions',
-    check: ([list, zero, finite, from, factor], scene) => {
+    check: ([list, zero, finite, from, factor, copied], scene) => {
       const dims = listed(list!);
       const want = (x: Float64Array, i: number): number | undefined => {
         if (zero !== undefined) return 0;
         if (from !== undefined) return x[Number(from) + i - dims[0]!]!;
+        if (copied !== undefined) return x[i]!;
         return factor === undefined ? undefined : Number(factor) * x[i]!;
       };
       const bad = everyRowOf(scene).some((at) =>
@@ -1151,6 +1154,11 @@ const BESIDE: Form[] = [
     of: /^The norm’s weight is applied after the rotation, not before it\.$/,
     about: 'input',
     check: (_parts, scene) => keepsLengths(scene),
+  },
+  {
+    of: /^x is added after the rotation, as a residual is\. Without it:$/,
+    about: 'elements',
+    check: (_parts, { stranger }) => (/residual/i.test(stranger.about ?? stranger.id) ? undefined : 'it is not'),
   },
   {
     of: /^The norm subtracts the mean of each head first, as LayerNorm does\.$/,
@@ -1378,7 +1386,7 @@ const DIFFERENT: Form[] = [
     }),
   },
   {
-    of: /^(\d+) pairs? (?:is|are) rotated by another axis: (.*)\.$/,
+    of: /^(\d+) pairs? (?:is|are) seen to rotate by another axis: (.*)\.$/,
     about: 'axes',
     check: needsRotation(([, list], _scene, rotation) => {
       for (const part of list!.split(', ').filter((one) => one !== '…')) {
@@ -1910,5 +1918,5 @@ const SECTIONS: Readonly<Record<string, readonly Form[]>> = {
   'Known bug': BUGS,
   'Known bugs': BUGS,
   'What y shows': FINDINGS,
-  'This input leaves open': OPEN,
+  'The measurements leave open': OPEN,
 };
