@@ -47,6 +47,8 @@ export interface Group {
 interface Held extends Omit<Group, 'rows' | 'some'> {
   /** Whether dimension i of row r holds it. */
   readonly holds: (r: number, i: number) => boolean;
+  /** Its wrong dimensions, where y does not show whether it is the whole row that holds it. */
+  readonly either?: readonly number[];
 }
 
 /** Writes a guess at a row of y: `[head_dim]` values and their noise. */
@@ -124,14 +126,16 @@ class RowContents {
   }
 
   groupsOf(rows: readonly number[]): Group[] {
-    const groups = new Map<string, { held: Held; rows: number[]; dims: Set<number>; whole: boolean }>();
+    const groups = new Map<string, { held: Held; rows: number[]; dims: Set<number>; whole: boolean; open: boolean }>();
     const add = (r: number, held: Held): void => {
       // Whole rows are not mixed with parts of rows.
       const key = `${held.words}:${held.dims === undefined}`;
-      const group = groups.get(key) ?? { held, rows: [], dims: new Set(), whole: held.dims === undefined };
+      const whole = held.dims === undefined;
+      const group = groups.get(key) ?? { held, rows: [], dims: new Set(), whole, open: whole };
       groups.set(key, group);
       group.rows.push(r);
-      for (const i of held.dims ?? []) group.dims.add(i);
+      group.open &&= held.either !== undefined;
+      for (const i of held.dims ?? held.either ?? []) group.dims.add(i);
     };
     let left: number[] = [];
     for (const r of rows) {
@@ -151,7 +155,14 @@ class RowContents {
       if (others.length === left.length) break;
       left = others;
     }
-    const list = [...groups.values()].map(({ held: { holds, ...held }, rows, dims: seen, whole }): Group => {
+    for (const [key, { held, rows, dims, open }] of groups) {
+      const part = open ? groups.get(`${held.words}:false`) : undefined;
+      if (!part) continue;
+      groups.delete(key);
+      part.rows = [...part.rows, ...rows].sort((a, b) => a - b);
+      for (const i of dims) part.dims.add(i);
+    }
+    const list = [...groups.values()].map(({ held: { holds, either: _, ...held }, rows, dims: seen, whole }): Group => {
       if (whole) return { ...held, rows };
       const dims = [...seen].sort((a, b) => a - b);
       return { ...held, rows, dims, some: !rows.every((r) => dims.every((i) => holds(r, i))) };
@@ -285,18 +296,27 @@ class RowContents {
     const holds = (row: number, i: number): boolean =>
       Math.abs(y[row * headDim + i]! - this.#guessed(guess, row)[i]!) <= this.#noise[i]!;
     if (!wrong.every((i) => holds(r, i))) return undefined;
-    return { what, words, holds, dims: this.#off(r).length === 0 && this.#isWhole(r, wrong) ? undefined : wrong };
+    const [guessed, better] = this.#off(r).length === 0 ? this.#othersOf(r, wrong) : [0, headDim];
+    if (better > 2 * guessed + 2) return { what, words, holds, dims: wrong };
+    return { what, words, holds, dims: undefined, ...(guessed <= better && { either: wrong }) };
   }
 
-  /** Whether the last guess of row r is about as near as the right result in the dimensions where that is right too. */
-  #isWhole(r: number, wrong: readonly number[]): boolean {
-    const { headDim, y } = this.#heads;
+  /** The elements of pairs without wrong ones in row r that only the last guess gives, and those that only the right result gives. */
+  #othersOf(r: number, wrong: readonly number[]): [guessed: number, better: number] {
+    const { headDim, dtype, y } = this.#heads;
     const right = new Float64Array(headDim);
     this.#right.fill(r, right, new Float64Array(headDim));
-    const both = right.map((_, i) => (wrong.includes(i) ? 0 : 1));
-    const off = (made: Float64Array): number =>
-      made.reduce((sum, one, i) => sum + both[i]! * (y[r * headDim + i]! - one) ** 2, 0);
-    return off(this.#made) <= 4 * off(right) + Number.MIN_VALUE;
+    const size = right.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    const isStored = (made: Float64Array, i: number): boolean =>
+      Math.abs(y[r * headDim + i]! - made[i]!) <= storedNoise(dtype, y[r * headDim + i]!, size);
+    const pairs = new Set(wrong.map((i) => this.#right.pairOf[i]!));
+    let [guessed, better] = [0, 0];
+    for (let i = 0; i < headDim; i++) {
+      if (pairs.has(this.#right.pairOf[i]!) || isStored(this.#made, i) === isStored(right, i)) continue;
+      if (isStored(right, i)) better++;
+      else guessed++;
+    }
+    return [guessed, better];
   }
 
   #last: { guess: Guess; row: number } | undefined;
