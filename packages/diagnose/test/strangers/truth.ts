@@ -1368,7 +1368,7 @@ const DIFFERENT: Form[] = [
     }),
   },
   {
-    of: /^The angles are not proportional to the positions as given(?:; (\d+) of \d+ (?:tokens|heads) rotate as if at other positions: (.*))?\.$/,
+    of: /^The angles are not proportional to the positions as given(?:; (\d+) of the \d+ (?:tokens|heads) that were measured rotate as if at other positions: (.*))?\.$/,
     about: 'positions',
     check: needsRotation(([_count, list], scene, rotation) => {
       if (asGiven(scene, rotation)) return 'they are as given';
