@@ -54,6 +54,8 @@ export interface Change {
   /** Divides the logits. */
   readonly temperature?: number;
   readonly penalty?: Penalty;
+  /** Rounds keys and values. */
+  readonly cacheDtype?: 'f8_e4m3';
   /** The context on which scalings depend. Default: that of the session. */
   readonly context?: number;
 }
@@ -84,7 +86,7 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
       const { config } = description;
       opened.add(config);
       const layers = (context: number): Layers =>
-        changedLayers(config.layers(engine.change.context ?? context), engine.change);
+        changedLayers(config.layers(engine.change.context ?? context), engine.change, config.latent !== undefined);
       const changed: DecoderConfig = {
         ...config,
         layers,
@@ -98,13 +100,17 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
   return engine;
 }
 
-function changedLayers(layers: Layers, { rope: changeRope, only = () => true, window, chunk, sinks }: Change): Layers {
+function changedLayers(
+  layers: Layers,
+  { rope: changeRope, only = () => true, window, chunk, sinks }: Change,
+  isLatent: boolean,
+): Layers {
   // Layers that rotate alike share tables by the identity of their RoPE.
   const ropes = new Map<RopeSpec, RopeSpec | undefined>();
   return layers.map((layer, n) => {
     const { rope } = layer;
     const changes = rope !== undefined && changeRope !== undefined && only(n);
-    if (changes && !ropes.has(rope)) ropes.set(rope, changeRope(rope));
+    if (changes && !ropes.has(rope)) ropes.set(rope, changeRope(rope) ?? (isLatent ? still(rope) : undefined));
     return {
       ...layer,
       rope: changes ? ropes.get(rope) : rope,
@@ -113,4 +119,10 @@ function changedLayers(layers: Layers, { rope: changeRope, only = () => true, wi
       ...(sinks !== undefined && { sinks }),
     };
   });
+}
+
+/** Latent heads always have a RoPE: this one turns by less than f32 shows. */
+function still({ attentionFactor: _, ...rope }: RopeSpec): RopeSpec {
+  const pairs = (rope.rotaryDim ?? rope.headDim) / 2;
+  return { ...rope, scaling: { kind: 'none' }, freqFactors: Array<number>(pairs).fill(2 ** 40) };
 }

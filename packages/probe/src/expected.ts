@@ -21,7 +21,7 @@ const BLOCK = 128;
 
 /** The least tokens of a block, and its logits. */
 const LEAST_BLOCK = 32;
-const BLOCK_LOGITS = 2 ** 22;
+const BLOCK_LOGITS = 2 ** 21;
 
 /** The tokens of an answer that is made up here. */
 const LIKELIEST = 20;
@@ -171,7 +171,8 @@ export class Expected {
   #open(count: number, change: Change, context: number): DecoderSession {
     this.#engine.change = { ...change, context };
     try {
-      return this.model.openSession({ context: count }) as DecoderSession;
+      const { cacheDtype } = change;
+      return this.model.openSession({ context: count, ...(cacheDtype && { cacheDtype }) }) as DecoderSession;
     } finally {
       this.#engine.change = {};
     }
@@ -180,14 +181,18 @@ export class Expected {
   /** Returns a session that has seen at least these tokens, without a change; undefined if the model has states. */
   async #begun(tokens: readonly number[], context: number): Promise<DecoderSession | undefined> {
     if (this.model.config.recurrent) return undefined;
-    const held = this.#prefix?.tokens ?? [];
-    if (tokens.length > held.length || tokens.some((id, n) => id !== held[n])) {
-      this.#prefix?.session.dispose();
-      const session = this.#open(tokens.length, {}, context);
-      this.#prefix = { session, tokens };
-      await session.append(tokens, { logits: 'none' });
+    let known = this.#prefix;
+    const isOther = known?.tokens.some((id, n) => n < tokens.length && id !== tokens[n]);
+    if (!known || isOther || tokens.length > known.session.capacity) {
+      known?.session.dispose();
+      known = this.#prefix = { session: this.#open(context, {}, context), tokens: [] };
     }
-    return this.#prefix!.session;
+    const { session, tokens: held } = known;
+    if (tokens.length > held.length) {
+      await session.append(tokens.slice(held.length), { logits: 'none' });
+      this.#prefix = { session, tokens };
+    }
+    return session;
   }
 }
 

@@ -218,7 +218,7 @@ export function plainHypotheses(rope: RopeSpec, maxContext: number): Hypothesis[
   }
   if (freqFactors)
     add('scaling', 'ignores the frequency factors of the file', { rope: ({ freqFactors: _, ...spec }) => spec });
-  if (scaling && scaling.kind !== 'none') addScaled(all, scaling);
+  if (scaling && scaling.kind !== 'none') addScaled(all, rope, scaling);
   else {
     for (const kind of ['yarn', 'llama3'] as const)
       for (const context of new Set([maxContext, ...CONTEXTS])) {
@@ -260,6 +260,8 @@ function addReplaced(all: Hypothesis[], { base }: RopeSpec, maxContext: number):
   for (const context of new Set([maxContext, ...CONTEXTS])) add(scalingScale('yarn', context).at, [4, 16]);
 }
 
+/** The least original context that is fitted: with a few tokens every pair is scaled, which is linear scaling. */
+const LEAST_CONTEXT = 16;
 /** The original contexts of scalings that are tried. */
 const CONTEXTS = Array.from({ length: 10 }, (_, n) => 32 * 2 ** n);
 
@@ -269,7 +271,8 @@ function scalingScale(kind: 'yarn' | 'llama3', context: number): Scale {
     own: 1,
     grid: [],
     at: (factor) => ({ ...added(kind, Math.max(1, factor), context), scale }),
-    around: () => [scalingScale(kind, context / 2), scalingScale(kind, 2 * context)],
+    around: () =>
+      [context / 2, 2 * context].filter((one) => one >= LEAST_CONTEXT).map((one) => scalingScale(kind, one)),
   };
   return scale;
 }
@@ -288,7 +291,7 @@ function added(kind: 'yarn' | 'llama3', factor: number, originalContext: number)
 }
 
 /** Adds what is lost or changed where a model has a scaling. */
-function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'none' }>): void {
+function addScaled(all: Hypothesis[], model: RopeSpec, scaling: Exclude<RopeScaling, { kind: 'none' }>): void {
   const { kind } = scaling;
   const scaled = (says: string, rope: (spec: RopeSpec) => RopeSpec): void =>
     void all.push({ kind: 'scaling', says, change: { rope } });
@@ -304,7 +307,19 @@ function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'non
     (next: RopeScaling) =>
     (spec: RopeSpec): RopeSpec =>
       spec.scaling?.kind === kind ? { ...spec, scaling: next } : spec;
-  scaled(`lost the ${name} scaling of the model`, to({ kind: 'none' }));
+  const { base } = model;
+  const lost = (spec: RopeSpec): RopeSpec => {
+    if (spec.scaling?.kind !== kind) return spec;
+    const { attentionFactor: _, ...others } = spec;
+    return { ...others, scaling: { kind: 'none' } };
+  };
+  scaled(`lost the ${name} scaling of the model`, lost);
+  // A record with both, as transformers 4 reads those of 5.
+  if (base !== DEFAULT_BASE)
+    scaled(
+      `lost the ${name} scaling of the model, and rotates with base ${number(DEFAULT_BASE)}, and the model's is ${number(base)}`,
+      (spec) => ({ ...lost(spec), base: DEFAULT_BASE }),
+    );
   if (kind === 'proportional') return; // Pairs that do not rotate have no factor.
   scaled(`applies the ${name} scaling of the model twice`, (spec) => {
     return spec.scaling?.kind === kind ? { ...spec, freqFactors: factorsOf(spec) } : spec;
@@ -312,7 +327,7 @@ function addScaled(all: Hypothesis[], scaling: Exclude<RopeScaling, { kind: 'non
   const factor = 'factor' in scaling ? scaling.factor : undefined;
   if (factor !== undefined && kind !== 'linear')
     scaled(`scales linearly by ${number(factor)}, and the model with ${name}`, to({ kind: 'linear', factor }));
-  if (kind === 'yarn' || kind === 'longrope') {
+  if (frequenciesOf(model).attentionFactor !== 1) {
     scaled(`has the frequencies of ${name}, but not its magnitude`, (spec) =>
       spec.scaling?.kind === kind ? { ...spec, attentionFactor: 1 } : spec,
     );
@@ -415,9 +430,9 @@ function cachesAt(size: number): Hypothesis[] {
   return all;
 }
 
-/** At most 40 gaps between two sizes; each knows those between its neighbours. */
+/** At most 100 gaps between two sizes; each knows those between its neighbours. */
 function gapsBetween(at: number, sign: number, low: number, high: number): Hypothesis[] {
-  const step = Math.max(1, Math.ceil((high - low) / 40));
+  const step = Math.max(1, Math.ceil((high - low) / 100));
   const all: Hypothesis[] = [];
   for (let gap = low + 1; gap < high; gap += step) {
     const around = step > 1 ? () => gapsBetween(at, sign, gap - step, gap + step) : undefined;

@@ -101,9 +101,12 @@ const LEAVES = 0.8;
 const LEAVES_WITHIN = 0.5;
 /**
  * The largest noise of long prompts, as a multiple of that of single tokens. Measured with marline in q8_0 and q4_0,
- * activations in f32 and in 8 bits: 0.5 to 0.62.
+ * activations in f32 and in 8 bits: 0.5 to 0.62. Where rounded keys and values make more noise in our own decoder, the bound
+ * grows with it. In seven random models, weights and caches of 8 and 16 bits made 0.7 to 1.5 times as much as those do.
  */
 const NOISE = 1.5;
+/** The tokens over which it is measured how rounding grows. */
+const ROUNDED = 128;
 /**
  * The same, and how much larger noise may be behind the first rows, where a row has one log-probability, that of the token
  * that comes: unlikely tokens are rounded more than those behind a single token, and behind a BOS alone the least.
@@ -127,8 +130,9 @@ const LONG = 512;
  * grow like angles at most: those that are half of a text's squares are a seventeenth of the squares of its quarter.
  */
 const LEAVES_PART = 0.97;
-/** The tokens after which most hypotheses are excluded already. */
+/** The tokens after which most hypotheses are excluded already, and those after which many are if there is no noise. */
 const FEW = 8;
+const FEWEST = 3;
 /** The share of the squares that a hypothesis leaves which is looked at before others. */
 const CLOSE = 0.05;
 /** The share of the differences that a hypothesis may leave, however small the noise: its number is not fitted exactly. */
@@ -140,6 +144,8 @@ const EARLY = 24;
 const GROWS = 1.6;
 /** With differences up to this, in nats, no value of a scale that is a step of its grid away can be the right one. */
 const NEAR = 0.1;
+/** How much larger the squares of a whole text may be than those of the part that a number was fitted to. */
+const STEADY = 1.25;
 /** The step from a model's own number to both sides, for the parabola. */
 const ASIDE = 1.05;
 /** No difference is below the rounding of f32 and of decimal texts: then nothing is better than anything. */
@@ -184,11 +190,11 @@ export async function judge(
   const search = await Search.start(text, noise, (change, part) =>
     expected.differences(text, { temperature, ...change }, part),
   );
+  if (noise > LEAST_NOISE) search.bounds = await boundsOf(expected, single, text, attends);
   const difference = Math.sqrt(meanOf(search.own));
   const lone = text.rows.filter(({ ids }) => ids.length === 1).length > text.rows.length / 2;
-  const within = isNoise(
+  const within = search.isNoise(
     search.own,
-    noise,
     lone ? [single.length > 1 ? LONE_NOISE : BOS_NOISE, LONE_GROWS] : undefined,
   );
   const { layers, maxContext } = expected.model.config;
@@ -196,7 +202,7 @@ export async function judge(
   const [rope] = layers(count).flatMap((layer) => layer.rope ?? []);
   const tried: Tried[] = [];
   if (rope) {
-    const at = changePoint(search.own, (NOISE * noise + LEAST_NOISE) ** 2);
+    const at = changePoint(search.own, (search.bounds[0] * noise + LEAST_NOISE) ** 2);
     const place = at === undefined ? undefined : text.rows[at]!.seen - 1;
     const hypotheses = [
       ...plainHypotheses(rope, maxContext),
@@ -216,10 +222,17 @@ export async function judge(
     };
     if (difference <= NEAR) {
       await screen(hypotheses);
+      await search.goOn(tried);
       for (const scale of scales) tried.push(await search.fitNear(scale, within));
     } else {
       const places = hypotheses.filter(({ at }) => at !== undefined);
-      await screen(places);
+      for (const isCache of [false, true]) {
+        await screen(places.filter(({ kind }) => (kind === 'cache') === isCache));
+        await search.lead(tried);
+        if (!isCache) await search.goAround(tried);
+        await search.lead(tried);
+      }
+      await search.goOn(tried);
       await search.lead(tried);
       const begun: Begun[] = [];
       for (const scale of scales) {
@@ -230,7 +243,13 @@ export async function judge(
         } else begun.push(one);
         onStep((done += 10) / total);
       }
-      await screen(hypotheses.filter(({ at }) => at === undefined));
+      for (const isLayer of [false, true]) {
+        // One layer of many is not looked at where something explains the whole text.
+        if (!isLayer || !search.leader)
+          await screen(hypotheses.filter(({ at, kind }) => at === undefined && (kind === 'layers') === isLayer));
+        await search.lead(tried);
+      }
+      await search.goOn(tried);
       await search.lead(tried);
       const least = Math.min(...begun.map(({ share }) => share), ...tried.map((one) => search.share(one)));
       for (const one of begun) {
@@ -238,8 +257,12 @@ export async function judge(
         onStep((done += 10) / total);
       }
     }
-    await search.finish(tried, noise);
-    await search.refine(tried, noise);
+    // Single tokens show a temperature, too: where they prove none, one that fits them worse is none.
+    for (const [n, { hypothesis }] of temperature === 1 ? tried.entries() : [])
+      if (hypothesis.kind === 'temperature' && (await squares({ ...attends, ...hypothesis.change })) > noise ** 2)
+        tried.splice(n, 1);
+    await search.finish(tried);
+    await search.refine(tried);
   }
   const bases = rope && within ? await search.nearest(scalesOf(rope)[0]!, rope.base, search.own) : undefined;
   return conclude({ tried, search, noise, within, temperature, bases, expected, longer });
@@ -259,9 +282,11 @@ class Search {
   readonly own: readonly number[];
   /** A hypothesis that explains the whole text. Where there is one, others are run until they are far behind it. */
   leader: Tried | undefined;
+  /** How much larger than on single tokens noise may be, and how much larger behind the first rows. */
+  bounds: Bounds = [NOISE, GROWS];
   readonly #noise: number;
-  /** Runs over the whole text. */
-  readonly #whole = new Map<string, Tried>();
+  /** Runs that were not stopped. */
+  readonly #runs = new Map<string, Tried>();
   readonly #differences: Differences;
 
   private constructor(text: Observed, noise: number, own: readonly number[], differences: Differences) {
@@ -273,6 +298,16 @@ class Search {
 
   static async start(text: Observed, noise: number, differences: Differences): Promise<Search> {
     return new Search(text, noise, (await differences({})).map(squareOf), differences);
+  }
+
+  /**
+   * Says whether squares are no more than noise: not much larger than on single tokens, and not growing. Rounding is as
+   * large at the end of a text as in its first tokens, where most wrong positions and frequencies hardly show.
+   */
+  isNoise(squares: readonly number[], others: Bounds = [0, 0]): boolean {
+    const [more, grows] = this.bounds.map((bound, n) => Math.max(bound, others[n]!)) as [number, number];
+    const [early, late] = [squares.slice(0, EARLY), squares.slice(EARLY)].map((part) => Math.sqrt(meanOf(part)));
+    return Math.sqrt(meanOf(squares)) <= more * this.#noise + LEAST_NOISE && late! <= grows * early! + LEAST_NOISE;
   }
 
   get count(): number {
@@ -317,9 +352,9 @@ class Search {
       return { hypothesis, most: seen, rows, squares: sum(rows), differences: found };
     };
     let last = most;
-    const key = `${hypothesis.says} ${hypothesis.value}`;
-    const known = this.#whole.get(key);
-    if (known && most === this.count) return { ...known, hypothesis };
+    const key = `${hypothesis.says} ${hypothesis.value} ${most}`;
+    const known = this.#runs.get(key);
+    if (known) return { ...known, hypothesis };
     const found = await this.#differences(hypothesis.change, {
       from,
       most,
@@ -331,33 +366,72 @@ class Search {
       },
     });
     const tried = triedAfter(last, found);
-    if (last === this.count) this.#whole.set(key, tried);
+    if (last === most) this.#runs.set(key, tried);
     return tried;
   }
 
-  /** Runs a hypothesis over the first tokens, and over more of them unless these exclude it. */
+  /** Runs a hypothesis over few tokens. */
   async screen(hypothesis: Hypothesis): Promise<Tried> {
     const { at = 0 } = hypothesis;
-    const stops = at > 0 ? [at + FEW] : [FEW, FIRST];
-    return this.run(hypothesis, Math.min(this.count, at > 0 ? at + FIRST : SCREEN), stops, (one) => {
-      return this.gain(one) <= (one.most === at + FEW ? -2 * APART : -APART) || this.isBehind(one);
-    });
+    const most = Math.min(this.count, at + FEW);
+    return this.run(hypothesis, most, [at + FEWEST], (one) => this.isExcluded(one, 2 * APART));
+  }
+
+  /** Runs hypotheses that few tokens do not exclude over more of them, in place. */
+  async goOn(tried: Tried[]): Promise<void> {
+    for (const [n, one] of tried.entries()) {
+      const { at = 0 } = one.hypothesis;
+      if (one.most !== Math.min(this.count, at + FEW) || this.isExcluded(one, 2 * APART)) continue;
+      const [most, stops] = at > 0 ? [at + FIRST, [at + 2 * FEW]] : [SCREEN, [2 * FEW, FIRST]];
+      tried[n] = await this.run(one.hypothesis, Math.min(this.count, most), stops, (part) => {
+        return this.isExcluded(part, APART);
+      });
+    }
+  }
+
+  /** Whether a hypothesis is far worse than the model itself, or than one that explains the text. */
+  isExcluded(one: Tried, apart: number): boolean {
+    return this.gain(one) <= -apart || this.isBehind(one);
   }
 
   /** Whether a hypothesis that explains the text is far better than another, in the rows that the other was tried on. */
-  isBehind({ most, squares }: Tried): boolean {
+  isBehind({ most, squares }: Tried, leader = this.leader): boolean {
     const rows = this.rows(most);
-    return this.leader !== undefined && Search.better(rows, sum(this.leader.rows.slice(0, rows)), squares) >= 2 * APART;
+    return leader !== undefined && Search.better(rows, sum(leader.rows.slice(0, rows)), squares) >= 2 * APART;
   }
 
-  /** Runs the best of those that were tried over the whole text if it is close to the answers, to be the leader. */
+  /** Returns the one that leaves the least share of those that are clearly better than the model itself. */
+  closest(tried: readonly Tried[]): Tried | undefined {
+    return tried.filter((one) => this.gain(one) >= CLEAR).sort((a, b) => this.share(a) - this.share(b))[0];
+  }
+
+  /** Tries what is near the closest hypothesis with a whole number over few tokens, unless the text is explained. */
+  async goAround(tried: Tried[]): Promise<void> {
+    const open = (): Tried | undefined => this.closest(tried.filter(({ hypothesis }) => hypothesis.around));
+    let best: Tried | undefined;
+    for (let next = open(); next !== best && !this.leader; next = open()) {
+      best = next;
+      for (const one of best!.hypothesis.around!()) tried.push(await this.screen(one));
+    }
+  }
+
+  /** Runs the best of those that were tried over more of the text while it is close to the answers, to be the leader. */
   async lead(tried: Tried[]): Promise<void> {
-    if (this.leader) return;
-    const [best] = tried.filter((one) => this.gain(one) >= CLEAR).sort((a, b) => this.share(a) - this.share(b));
-    if (!best || this.share(best) > CLOSE) return;
-    const whole = best.most === this.count ? best : await this.run(best.hypothesis);
-    tried[tried.indexOf(best)] = whole;
-    if (isNoise(whole.rows, this.#noise) && this.share(whole) <= CLOSE) this.leader = whole;
+    while (!this.leader) {
+      const best = this.closest(tried);
+      if (!best || this.share(best) > CLOSE) return;
+      if (best.most === this.count) {
+        if (!this.isNoise(best.rows)) return;
+        this.leader = best;
+        return;
+      }
+      const stops = [best.most + SCREEN, ...this.stops].filter((stop) => stop > best.most);
+      const more = await this.run(best.hypothesis, this.count, stops, (one) => {
+        return this.share(one) > CLOSE || !this.isNoise(one.rows);
+      });
+      tried[tried.indexOf(best)] = more;
+      if (more.most < this.count && this.share(more) <= CLOSE) return;
+    }
   }
 
   /** Says how much better one sum of squares is than another, for so many rows. Positive: `a` is better. */
@@ -403,10 +477,13 @@ class Search {
     const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
     const left: Tried[] = [];
     for (const value of grid)
-      left.push(await this.run({ ...scale.at(value), scale }, most, [FEW], (one) => this.isBehind(one)));
+      left.push(
+        await this.run({ ...scale.at(value), scale }, most, [FEWEST, FEW], (one) => this.isExcluded(one, 2 * APART)),
+      );
     const lowest = left
-      .filter(({ squares, most: reached }, n) => {
-        return reached === most && [left[n - 1], left[n + 1]].every((next) => squares <= (next?.squares ?? Infinity));
+      .filter((one, n) => {
+        const beside = [left[n - 1], left[n + 1]].flatMap((next) => next ?? []);
+        return one.most === most && beside.every((next) => this.share(one) <= this.share(next));
       })
       .sort(bySquares)
       .slice(0, 3);
@@ -433,10 +510,15 @@ class Search {
       const share = this.share(found);
       if (share > 0.9 || share > Math.max(CLOSE, 4 * least) || this.isBehind(found)) break;
       const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
-      if (isLong && most === this.count) {
-        // A round number that leaves nothing of a long text needs no more steps.
-        open = [await this.run((await this.rounded(found)).hypothesis)];
-        if (open[0]!.squares <= open[0]!.rows.length * LEAST_NOISE ** 2) return open[0]!;
+      if (isLong) {
+        // A round number that leaves nothing, or behind the first tokens no more than in them, needs no more steps.
+        const round = await this.rounded(found);
+        if (most === this.count || isNothing(round)) {
+          const whole = await this.run(round.hypothesis);
+          const [few, all] = [round, whole].map(({ rows }) => meanOf(rows)) as [number, number];
+          if (isNothing(whole) || (most === this.count && all <= STEADY * few)) return whole;
+          if (most === this.count) open = [whole];
+        }
       }
       const next: Tried[] = [];
       for (const one of open)
@@ -448,13 +530,13 @@ class Search {
   }
 
   /** Runs the best hypotheses over the whole text, in place, and at least one of them if any is better than the model. */
-  async finish(tried: Tried[], noise: number): Promise<void> {
+  async finish(tried: Tried[]): Promise<void> {
     const partly = tried.filter(({ most }) => most < this.count).sort((a, b) => this.share(a) - this.share(b));
     const clear = tried.some((one) => this.gain(one) >= CLEAR);
     const least = !this.leader && (clear || partly.length === tried.length) ? 1 : 0;
     for (const [n, one] of partly.slice(0, 8).entries()) {
       const [best] = tried.filter(({ most }) => most === this.count).sort(bySquares);
-      if (!this.leader && best && isNoise(best.rows, noise)) this.leader = best;
+      if (!this.leader && best && this.isNoise(best.rows)) this.leader = best;
       // Where one explains all, no other can make up for what the first rows say.
       if (n < least || (!this.isBehind(one) && this.gain(one) > -APART))
         tried[tried.indexOf(one)] = await this.run(one.hypothesis, this.count, this.stops, (part) => {
@@ -464,12 +546,20 @@ class Search {
   }
 
   /** Tries what is near the best hypothesis. */
-  async refine(tried: Tried[], noise: number): Promise<void> {
+  async refine(tried: Tried[]): Promise<void> {
     const bestOf = (): Tried | undefined => tried.filter(({ most }) => most === this.count).sort(bySquares)[0];
     let best = bestOf();
     if (!best || this.gain(best) < CLEAR || best.squares <= best.most * LEAST_NOISE ** 2) return;
     for (let around = best.hypothesis.around; around; ) {
-      for (const one of around()) tried.push(await this.run(one));
+      const others: Tried[] = [];
+      for (const one of around()) others.push(await this.screen(one));
+      await this.goOn(others);
+      const [nearest, ...rest] = others.sort((a, b) => this.share(a) - this.share(b));
+      const whole = await this.run(nearest!.hypothesis);
+      tried.push(whole);
+      const isBehind = (one: Tried): boolean => this.isBehind(one, whole);
+      for (const one of rest)
+        tried.push(isBehind(one) ? one : await this.run(one.hypothesis, this.count, this.stops, isBehind));
       const next = bestOf()!;
       around = next === best ? undefined : next.hypothesis.around;
       best = next;
@@ -478,7 +568,7 @@ class Search {
     const listed = tried.filter(
       ({ hypothesis, most }) => hypothesis.scale && !hypothesis.fitted && most === this.count,
     );
-    if (!listed.includes(best) && isNoise(best.rows, noise)) return;
+    if (!listed.includes(best) && this.isNoise(best.rows)) return;
     const open: Pick<Tried, 'hypothesis' | 'squares'>[] = listed
       .sort(bySquares)
       .slice(0, 3)
@@ -524,14 +614,14 @@ class Search {
     return by(await this.run(hypothesis, most, this.stops, (one) => by(one) >= 2 * APART));
   }
 
-  /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps. */
+  /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps: a part of a long text. */
   async nearest({ at }: Scale, best: number, rows: readonly number[]): Promise<Range> {
     const side = async (sign: number): Promise<number | undefined> => {
       let least = 0;
       for (const step of [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50]) {
         if (Math.log(step) < least) continue;
         const one = at(best * step ** sign);
-        const worse = await this.worse(rows, one);
+        const worse = await this.worse(rows, one, this.part);
         if (worse >= APART) return one.value;
         // Squares grow as those of the distance, so that shorter steps than this are not excluded either.
         least = worse > 0 ? 0.7 * Math.log(step) * Math.sqrt(APART / worse) : 0;
@@ -542,16 +632,32 @@ class Search {
   }
 }
 
-/**
- * Says whether squares are no more than noise: not much larger than on single tokens, and not growing. Rounding is as
- * large at the end of a text as in its first tokens, where most wrong positions and frequencies hardly show.
- */
-function isNoise(squares: readonly number[], noise: number, [more, grows] = [NOISE, GROWS]): boolean {
-  const early = Math.sqrt(meanOf(squares.slice(0, EARLY)));
-  const late = Math.sqrt(meanOf(squares.slice(EARLY)));
-  return Math.sqrt(meanOf(squares)) <= more * noise + LEAST_NOISE && late <= grows * early + LEAST_NOISE;
+/** How much larger than on single tokens noise may be, and how much larger behind the first rows. */
+type Bounds = readonly [more: number, grows: number];
+
+/** Measures how our own decoder's rounding of keys and values grows along the text. */
+async function boundsOf(
+  expected: Expected,
+  single: readonly Observed[],
+  text: Observed,
+  attends: Change,
+): Promise<Bounds> {
+  const rounded = async (one: Observed): Promise<number[]> => {
+    const run = (change: Change) => expected.differences(one, { ...attends, ...change }, { most: ROUNDED });
+    const [plain, changed] = [await run({}), await run({ cacheDtype: 'f8_e4m3' })];
+    return plain.map((row, n) => squareOf(row.map((value, i) => value - changed[n]![i]!)));
+  };
+  const few: number[] = [];
+  for (const one of single) few.push(...(await rounded(one)));
+  const rows = await rounded(text);
+  const times = (a: readonly number[], b: readonly number[]): number => Math.sqrt(meanOf(a) / (meanOf(b) + TINY));
+  return [
+    Math.max(NOISE, NOISE * times(rows, few)),
+    Math.max(GROWS, 1.25 * times(rows.slice(EARLY), rows.slice(0, EARLY))),
+  ];
 }
 
+const isNothing = ({ squares, rows }: Tried): boolean => squares <= rows.length * LEAST_NOISE ** 2;
 const squareOf = (row: Float64Array): number => row.reduce((total, one) => total + one * one, 0) / row.length;
 const sum = (list: readonly number[]): number => list.reduce((total, one) => total + one, 0);
 const bySquares = (a: Tried, b: Tried): number => a.squares - b.squares;
@@ -739,7 +845,7 @@ async function conclude(found: {
   const others = whole.filter(({ hypothesis }) => {
     return hypothesis.says !== first.hypothesis.says && (scale === undefined || hypothesis.scale !== scale);
   });
-  const fits = within || isNoise(bestSquares, noise) || left(first) <= EXPLAINED * common.difference;
+  const fits = within || search.isNoise(bestSquares) || left(first) <= EXPLAINED * common.difference;
   const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.rows));
   const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
   // Those that the first tokens exclude are not run over all of them.

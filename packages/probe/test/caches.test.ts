@@ -10,7 +10,9 @@ import { loadModelFile, loadModelFolder } from '@ropewalk/model/node';
 import { FAMILIES } from '../../../test/support/fixtures.js';
 import { MARLINE, marlineWith, type Run, runOf, serve } from '../../../test/support/probe-server.js';
 import { numberTokenizer } from '../../../test/support/tiny-model.js';
+import { Expected } from '../src/expected.js';
 import { changeableEngine, type ProbeReport, probe, reportLines } from '../src/index.js';
+import { judge } from '../src/judge.js';
 
 const opened: Model[] = [];
 after(() => {
@@ -49,6 +51,25 @@ describe('gpt-oss, which has learned attention sinks', async () => {
       const report = await probed(runOf(served));
       assert.match(reportLines(report).join('\n'), expected);
     });
+});
+
+test('DeepSeek, whose latent heads cannot be without a RoPE: a right server is not accused, another base is named', async () => {
+  const engine = changeableEngine({ backend: 'cpu', threads: 1 });
+  const model = await loadModelFile(join(FAMILIES, 'deepseek2.gguf'), { engine, tokenizer: numberTokenizer(96) });
+  opened.push(model);
+  const expected = new Expected(model, engine, 64);
+  const tokens = Array.from({ length: 64 }, (_, n) => 3 + ((7 * n * n + 13 * n) % 93));
+  const single = [];
+  for (const token of tokens.slice(0, 8)) single.push(await expected.answers([token], {}));
+  for (const [base, verdict] of [
+    [10000, 'agrees'],
+    [500000, 'named'],
+  ] as const) {
+    const text = await expected.answers(tokens, { rope: (spec) => ({ ...spec, base }) });
+    const report = await judge(expected, single, text);
+    assert.deepEqual([report.verdict, report.best?.value], [verdict, base === 10000 ? undefined : base]);
+  }
+  expected.dispose();
 });
 
 describe('caches that are smaller than the text', async () => {
