@@ -589,10 +589,10 @@ const positions: Compare = ({ spec }, found) => {
         words: `All tokens rotate alike, as if at position ${[...all][0]} by the expected frequencies; expected is the position as given.`,
         found: [...all][0]!,
       };
-    const first = rules[0]!.map(foundPositions[0]!.given, foundPositions[0]!.unit);
+    const [at, from] = [[...all][0], [...given][0]!];
     const or =
-      given.size === 1 && first !== undefined && !given.has(0)
-        ? `, or every frequency is ${short(first / [...given][0]!)} times the expected one`
+      given.size === 1 && all.size === 1 && at !== undefined && from !== 0
+        ? `, or every frequency is ${short(at / from)} times the expected one`
         : '';
     const words = `It rotates by ${rules.map((one) => one.words).join(', or by ')}${or}; expected is the position as given.`;
     return { words, found: rules[0]!.words, expected: 'the position as given' };
