@@ -514,7 +514,7 @@ function otherReading({ step, stepBound }: FrequencyLaw, denominator: number, wa
   return `, or of the expected base with exponents over ${even}${half} instead of ${denominator}`;
 }
 
-const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
+const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry, layout }) => {
   const { attentionFactor: expected } = frequenciesOf(spec);
   if (gains) {
     const words = `cos is multiplied by ${short(gains.cos)} and sin by ${short(gains.sin)}; expected is ${short(expected)} for both.`;
@@ -541,7 +541,11 @@ const magnitude: Compare = ({ spec }, { gain, gainRange, gains, geometry }) => {
     return { words, found: gain, expected };
   }
   const [first, end] = windowOf(spec);
-  const beside = geometry!.dims.flatMap((kind, i) => (kind === 'scaled' && (i < first || i >= end) ? [i] : []));
+  // A dimension of a slow pair looks scaled.
+  const inPairs = new Set(layout!.pairs.flatMap(({ write }) => write));
+  const beside = geometry!.dims.flatMap((kind, i) =>
+    kind === 'scaled' && (i < first || i >= end) && !inPairs.has(i) ? [i] : [],
+  );
   if (beside.length === 0) return undefined;
   return { words: `Dimensions ${ranges(beside)} are scaled; they should be copied.`, dims: beside };
 };
