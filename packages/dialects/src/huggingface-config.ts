@@ -70,8 +70,8 @@ export function readingsOfConfig(
 
   // GPT-J's code has no scaling, and one base.
   for (const key of rules?.rotaryDim === undefined ? [] : ['rope_theta', 'rope_scaling', 'rope_parameters'])
-    if (config.has(key) && config.raw(key) !== GPTJ_BASE)
-      fail('UNSUPPORTED', config.path(key), `${modelType} does not read it: its base is 10000. Remove it.`);
+    if (config.has(key) && !(key === 'rope_theta' && config.raw(key) === GPTJ_BASE))
+      fail('UNSUPPORTED', config.path(key), `${modelType} does not read it. Remove it.`);
 
   const notes: string[] = [];
   if (!rules)

@@ -258,9 +258,9 @@ export async function judge(
       }
     }
     // Single tokens show a temperature, too: where they prove none, one that fits them worse is none.
-    for (const [n, { hypothesis }] of temperature === 1 ? tried.entries() : [])
-      if (hypothesis.kind === 'temperature' && (await squares({ ...attends, ...hypothesis.change })) > noise ** 2)
-        tried.splice(n, 1);
+    const cooled = temperature === 1 ? tried.filter(({ hypothesis }) => hypothesis.kind === 'temperature') : [];
+    for (const one of cooled)
+      if ((await squares({ ...attends, ...one.hypothesis.change })) > noise ** 2) tried.splice(tried.indexOf(one), 1);
     await search.finish(tried);
     await search.refine(tried);
   }

@@ -148,6 +148,7 @@ function hasIndex({ given, intervals }: FoundPosition): boolean {
   });
 }
 
+/** The positions of all units by a rule. */
 function byRule({ units }: Turns, rule: PositionRule): Positions {
   const found = units.map((unit): FoundPosition => {
     const given = unit.positions[0]!;

@@ -170,11 +170,10 @@ function saysMost({ heads, pairs }: RightRows, lie: number, read: number): boole
   if (heads.numAxes > 1) return false;
   const places = Array.from({ length: heads.batch * heads.seq }, (_, token) => positionsOf(heads, token)[0]!)
     .filter((p) => p !== 0)
-    .map(
-      (p) =>
-        Array.from({ length: pairs }, (_, j) => (p < 0 ? pairs : (p * read + j) % lie)).filter((pair) => pair < pairs)
-          .length,
-    );
+    .map((p) => {
+      if (p < 0) return 0; // a table has no such row
+      return Array.from({ length: pairs }, (_, j) => (p * read + j) % lie).filter((pair) => pair < pairs).length;
+    });
   return 2 * places.filter((told) => 2 * told > pairs).length > places.length && places.length > 1;
 }
 

@@ -301,7 +301,10 @@ class RowContents {
     return { what, words, holds, dims: undefined, ...(guessed <= better && { either: wrong }) };
   }
 
-  /** The elements of pairs without wrong ones in row r that only the last guess gives, and those that only the right result gives. */
+  /**
+   * Counts the elements of row r that only the last guess gives, and those that only the right result gives, in pairs
+   * without wrong elements.
+   */
   #othersOf(r: number, wrong: readonly number[]): [guessed: number, better: number] {
     const { headDim, dtype, y } = this.#heads;
     const right = new Float64Array(headDim);

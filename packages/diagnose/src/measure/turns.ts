@@ -132,8 +132,8 @@ export function commonGain(turns: Turns): { gain: number; gainRange: [low: numbe
 }
 
 /**
- * Finds the factors of cos and sin where one of all pairs and tokens has another factor than the other, and the angles behind
- * them; undefined where there are no such two, or they are too vague.
+ * Finds one factor of cos and another of sin for all pairs and tokens, and the angles without them; undefined where there
+ * are none, or they are too vague.
  */
 export function twoGains({ angle, tolerance, gain }: Turns) {
   const points = [...angle.keys()].flatMap((at): EllipsePoint[] =>

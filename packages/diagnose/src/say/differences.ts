@@ -337,14 +337,14 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
 };
 
 /** The frequencies of the record that gives y, if they are those of a rule; empty if not. */
-function recorded({ explains, expected }: Compared): ArrayLike<number> & Iterable<number> {
-  return explains && expected && !expected.spec.freqFactors ? frequenciesOf(expected.spec).invFreq : [];
+function recorded({ explains, expected }: Compared): number[] {
+  return explains && expected && !expected.spec.freqFactors ? Array.from(frequenciesOf(expected.spec).invFreq) : [];
 }
 
 /** The factor of all frequencies in the record that gives y; undefined if they have not one, or it is 1. */
 function factorOfAll(found: Compared, invFreq: Float64Array, sign: number): number | undefined {
   const { onePosition } = found;
-  const own = Array.from(recorded(found));
+  const own = recorded(found);
   const factor = own[0]! / invFreq[0]!;
   const isOne = own.length === invFreq.length && own.every((f, j) => Math.abs(f / invFreq[j]! / factor - 1) < 1e-6);
   if (!isOne || onePosition || found.pairs.length < own.length || Math.abs(factor - 1) < 1e-5) return undefined;
