@@ -40,6 +40,8 @@ export interface Change {
   readonly rope?: (spec: RopeSpec) => RopeSpec | undefined;
   /** The layers whose RoPE changes. Default: all. */
   readonly only?: (layer: number) => boolean;
+  /** Layers without RoPE get that of the first layer that has one. */
+  readonly allRotate?: boolean;
   /** Multiplies the scores of attention. */
   readonly scores?: number;
   /** The tokens that each token sees, including itself. */
@@ -102,13 +104,14 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
 
 function changedLayers(
   layers: Layers,
-  { rope: changeRope, only = () => true, window, chunk, sinks }: Change,
+  { rope: changeRope, only = () => true, allRotate, window, chunk, sinks }: Change,
   isLatent: boolean,
 ): Layers {
   // Layers that rotate alike share tables by the identity of their RoPE.
   const ropes = new Map<RopeSpec, RopeSpec | undefined>();
+  const first = allRotate ? layers.find((layer) => layer.rope)?.rope : undefined;
   return layers.map((layer, n) => {
-    const { rope } = layer;
+    const { rope = first } = layer;
     const changes = rope !== undefined && changeRope !== undefined && only(n);
     if (changes && !ropes.has(rope)) ropes.set(rope, changeRope(rope) ?? (isLatent ? still(rope) : undefined));
     return {

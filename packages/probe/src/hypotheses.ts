@@ -461,9 +461,13 @@ export const SINKS: readonly Hypothesis[] = [
 
 /** Hypotheses that one layer does not rotate. */
 export function layerHypotheses(ropes: readonly (RopeSpec | undefined)[]): Hypothesis[] {
-  return ropes.flatMap((rope, layer) => {
-    if (!rope) return [];
+  const still = ropes.filter((rope) => !rope).length;
+  const says = `rotates in every layer, and ${still} of the model's ${ropes.length} have no RoPE`;
+  const all: Hypothesis[] =
+    still > 0 && still < ropes.length ? [{ kind: 'layers', says, change: { allRotate: true } }] : [];
+  for (const [layer, rope] of ropes.entries()) {
     const change: Change = { rope: () => undefined, only: (one) => one === layer };
-    return [{ kind: 'layers', value: layer, says: `does not rotate in layer ${layer}`, change }];
-  });
+    if (rope) all.push({ kind: 'layers', value: layer, says: `does not rotate in layer ${layer}`, change });
+  }
+  return all;
 }
