@@ -1,5 +1,5 @@
 /** The angle and gain of every pair: with a pair as a complex number, y = gain · e^(i·angle) · x. @module */
-import { type EllipsePoint, ellipseThrough } from './ellipse.js';
+import { type Ellipse, type EllipsePoint, ellipseThrough } from './ellipse.js';
 import type { Geometry, PairLayout } from './geometry.js';
 import type { Sample, SampleToken } from './sample.js';
 
@@ -135,7 +135,11 @@ export function commonGain(turns: Turns): { gain: number; gainRange: [low: numbe
  * Finds one factor of cos and another of sin for all pairs and tokens, and the angles without them; undefined where there
  * are none, or they are too vague.
  */
-export function twoGains({ angle, tolerance, gain }: Turns) {
+export function twoGains({
+  angle,
+  tolerance,
+  gain,
+}: Turns): { gains: Ellipse; turns: Pick<Turns, 'angle' | 'tolerance'> } | undefined {
   const points = [...angle.keys()].flatMap((at): EllipsePoint[] =>
     tolerance[at]! < 1
       ? [[gain[at]! * Math.cos(angle[at]!), gain[at]! * Math.sin(angle[at]!), gain[at]! * tolerance[at]!]]
