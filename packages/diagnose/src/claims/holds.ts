@@ -38,13 +38,11 @@ export function narrowed<C extends Claim>(claim: C, evidence: Evidence): C | und
   return pairs.length > 0 ? { ...claim, pairs } : undefined;
 }
 
-/** Whether a claim is true of everything that it names. */
+/** Whether a claim is true of everything that it names, and names anything. */
 export function holds(claim: Claim, evidence: Evidence): boolean {
-  const left = narrowed(claim, evidence);
-  return left !== undefined && sizeOf(left) === sizeOf(claim);
+  if ('dims' in claim) return claim.dims.length > 0 && claim.dims.every((i) => holdsIn(i, claim, evidence));
+  return claim.pairs.length > 0 && claim.pairs.every((pair) => pairHolds(pair, claim, evidence));
 }
-
-const sizeOf = (claim: Claim): number => ('dims' in claim ? claim.dims : claim.pairs).length;
 
 function pairHolds(
   pair: ClaimedPair,

@@ -51,17 +51,19 @@ export function provenFamilies(
 ): Family[] {
   const positions = turns.units.map(positionOf);
   const proven: Family[] = [];
-  for (const { words, frequency } of families(turns.pairs, headDim, hint)) {
+  for (const { words, at } of families(turns.pairs, headDim, hint)) {
     for (const sign of [1, -1]) {
-      const signed = frequency.map((f) => sign * f);
-      if (evidenceOf(turns, positions, signed) < ENOUGH || proven.some((one) => same(one.frequency, signed))) continue;
-      proven.push({ words: sign === 1 || words === undefined ? words : `−(${words})`, frequency: signed });
+      const signedAt = (j: number): number => sign * at(j);
+      if (evidenceOf(turns, positions, signedAt) < ENOUGH) continue;
+      const frequency = Float64Array.from({ length: turns.pairs }, (_what, j) => signedAt(j));
+      if (proven.some((one) => same(one.frequency, frequency))) continue;
+      proven.push({ words: sign === 1 || words === undefined ? words : `−(${words})`, frequency });
     }
   }
   if (proven.length > 0) return proven;
   for (const order of [-1, 1] as const) {
     const frequency = lineThrough(fits, order);
-    if (frequency && evidenceOf(turns, positions, frequency) >= ENOUGH) return [{ words: undefined, frequency }];
+    if (frequency && evidenceOf(turns, positions, (j) => frequency[j]!) >= ENOUGH) return [{ words: undefined, frequency }];
   }
   return [];
 }
@@ -70,13 +72,15 @@ function same(a: Float64Array, b: Float64Array): boolean {
   return a.every((f, j) => Math.abs(f - b[j]!) <= 1e-7 * Math.abs(f));
 }
 
-function* families(pairs: number, headDim: number, hint: ArrayLike<number> | undefined): Generator<Family> {
-  const of = (at: (j: number) => number): Float64Array => Float64Array.from({ length: pairs }, (_what, j) => at(j));
+/** A family with the frequency of pair j as a function: most families fail in the first pairs. */
+type FamilyRule = Pick<Family, 'words'> & { at(j: number): number };
+
+function* families(pairs: number, headDim: number, hint: ArrayLike<number> | undefined): Generator<FamilyRule> {
   const window = 2 * pairs;
   const expected = hint && baseOf(hint, window);
   const bases = expected === undefined || BASES.includes(expected) ? BASES : [expected, ...BASES];
   // The expected ones come first: where the data cannot tell frequencies apart, there is no difference.
-  if (hint && hint.length >= pairs) yield { words: undefined, frequency: of((j) => hint[j]!) };
+  if (hint && hint.length >= pairs) yield { words: undefined, at: (j) => hint[j]! };
   for (const [factor, words] of FACTORS) {
     for (const dim of new Set([window, headDim, 2 * window, 2 * headDim, window - 2, headDim - 2, window / 2])) {
       if (dim < 1) continue;
@@ -84,28 +88,28 @@ function* families(pairs: number, headDim: number, hint: ArrayLike<number> | und
         for (const sign of [-1, 1])
           yield {
             words: factor === 1 && sign < 0 ? undefined : `${words}${base}^(${sign < 0 ? '−' : '+'}2j/${dim})`,
-            frequency: of((j) => factor * base ** ((2 * sign * j) / dim)),
+            at: (j) => factor * base ** ((2 * sign * j) / dim),
           };
       }
     }
   }
-  yield { words: 'j + 1', frequency: of((j) => j + 1) };
-  yield { words: `(j + 1)/${pairs}`, frequency: of((j) => (j + 1) / pairs) };
-  yield { words: `1 − j/${pairs}`, frequency: of((j) => 1 - j / pairs) };
+  yield { words: 'j + 1', at: (j) => j + 1 };
+  yield { words: `(j + 1)/${pairs}`, at: (j) => (j + 1) / pairs };
+  yield { words: `1 − j/${pairs}`, at: (j) => 1 - j / pairs };
   if (pairs > 1) {
     for (const end of [0, ...BASES.map((base) => 1 / base)]) {
       yield {
         words: `linspace(1, ${end === 0 ? 0 : `1/${Math.round(1 / end)}`}, ${pairs})`,
-        frequency: of((j) => 1 + ((end - 1) * j) / (pairs - 1)),
+        at: (j) => 1 + ((end - 1) * j) / (pairs - 1),
       };
     }
   }
   if (hint && hint.length >= pairs) {
     for (const [factor, words] of FACTORS.slice(1))
-      yield { words: `${words}the expected frequency`, frequency: of((j) => factor * hint[j]!) };
+      yield { words: `${words}the expected frequency`, at: (j) => factor * hint[j]! };
     if (Array.from(hint).every((f) => f !== 0))
-      yield { words: '1 / the expected frequency', frequency: of((j) => 1 / hint[j]!) };
-    yield { words: 'the expected frequency of pair ⌊j/2⌋', frequency: of((j) => hint[j >> 1]!) };
+      yield { words: '1 / the expected frequency', at: (j) => 1 / hint[j]! };
+    yield { words: 'the expected frequency of pair ⌊j/2⌋', at: (j) => hint[j >> 1]! };
   }
 }
 
@@ -120,15 +124,16 @@ function baseOf(frequency: ArrayLike<number>, denominator: number): number | und
 }
 
 /** How surprising it is that frequencies give the angles, in nats; −1 if they do not give them. */
-function evidenceOf(turns: Turns, positions: readonly number[], frequency: ArrayLike<number>): number {
+function evidenceOf(turns: Turns, positions: readonly number[], frequencyOf: (j: number) => number): number {
   let sum = 0;
   for (let j = 0; j < turns.pairs; j++) {
     let best = 0;
+    const frequency = frequencyOf(j);
     const slack = (8 + 2 * j) * UNIT_ROUNDOFF.f32; // angles in f32
     for (let u = 0; u < positions.length; u++) {
       if (!Number.isFinite(positions[u]!)) continue;
       const at = u * turns.pairs + j;
-      const angle = positions[u]! * frequency[j]!;
+      const angle = positions[u]! * frequency;
       const tolerance = turns.tolerance[at]! + slack * Math.abs(angle);
       if (!(tolerance < 1)) continue;
       if (Math.abs(wrap(turns.angle[at]! - angle)) > tolerance) return -1;

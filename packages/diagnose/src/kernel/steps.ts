@@ -140,10 +140,14 @@ export class RopeSteps {
     return head.map((v, i) => (weight[i]! * v) / rms);
   }
 
-  head(x: Float64Array, at: RowAt): Float64Array {
+  /** The values of a row that are rotated. */
+  input(x: Float64Array): Float64Array {
     const { norm } = this.part;
-    if (!norm) return this.rotate(x, at);
-    return this.rotate(this.normalize(x, norm.weight.readNumbers() as Float64Array, norm.eps), at);
+    return norm ? this.normalize(x, norm.weight.readNumbers() as Float64Array, norm.eps) : x;
+  }
+
+  head(x: Float64Array, at: RowAt): Float64Array {
+    return this.rotate(this.input(x), at);
   }
 
   /** The place of row n of `[batch, seq, head]`. */

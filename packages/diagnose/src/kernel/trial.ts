@@ -6,9 +6,9 @@ import { type RopeCall, type RopeScaling, roundTo } from 'ropewalk';
 import type { YarnScaling } from 'ropewalk/internal';
 import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
-import { type Heads, widened } from '../read/observation.js';
+import { type Heads, type RowAt, widened } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
-import { misfit, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
+import { misfit, mostMoved, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
 import { type Change, changed, narrowTable, RopeSteps, RoundingControl } from './steps.js';
 
 export interface Hypothesis {
@@ -165,6 +165,9 @@ export class Trial {
     if (misfit(this.seen, made, undefined, 1) <= 1) return true;
     const moves = movesOf(tier, this.heads.dtype, rounds(steps), steps.narrowTable);
     if (moves.length === 0) return false;
+    const largest = [...this.seen.sizes, ...made].reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), 0); // NaN is no size
+    const most = mostMoved(moves, this.heads.dtype, control.loosest, largest);
+    if (misfit(this.seen, made, new Float64Array(made.length).fill(most), 1) > 1) return false;
     const parts = moves.map((move) =>
       this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
     );
@@ -183,34 +186,31 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
   const { headDim, dtype } = heads;
   const dims = [...new Set([0, 1, 2, 3].map((n) => (worst + Math.floor((n * headDim) / 4)) % headDim))];
   const [r] = rows as [number];
-  const row = widened(heads.x.subarray(r * headDim, (r + 1) * headDim));
-  const part: Seen = {
-    y: Float64Array.from(dims, (i) => seen.y[i]!),
-    dtype,
-    sizes: new Float64Array(dims.length).fill(seen.sizes[0]!),
-  };
+  const x = widened(heads.x.subarray(r * headDim, (r + 1) * headDim));
+  const parts = dims.map((i): Seen => ({ y: seen.y.slice(i, i + 1), dtype, sizes: seen.sizes.slice(0, 1) }));
   const { all, head, rotate } = RopeSteps.prototype;
-  const make = (steps: RopeSteps): Float64Array => {
-    const at = steps.placeOf(r);
-    return Float64Array.from(dims, (i) => {
-      // Where several pairs write a dimension, the last one counts.
-      for (let j = steps.pairs - 1; j >= 0; j--) {
-        if (steps.writeIndex(j, 1) === i) return steps.pair(row, j, at)[1];
-        if (steps.writeIndex(j, 0) === i) return steps.pair(row, j, at)[0];
-      }
-      return steps.beside(row[i]!, i, at);
+  return ({ steps, control }: Hypothesis, tier: Tier): boolean => {
+    // Steps that do more to a row than to normalize it and rotate its pairs need the whole row.
+    if (steps.all !== all || steps.head !== head || steps.rotate !== rotate) return true;
+    const row = steps.input(x);
+    const moves = movesOf(tier, dtype, false, steps.narrowTable);
+    return dims.every((i, n) => {
+      const make = valueOf(steps, row, i, steps.placeOf(r));
+      const made = make();
+      if (misfit(parts[n]!, made, undefined, 1) <= 1) return true;
+      const slack = moves.map((move) => slackOf(control, made, dtype, move, make));
+      return misfit(parts[n]!, made, Float64Array.of(slack.reduce((sum, [one]) => sum + one!, 0)), 1) <= 1;
     });
   };
-  return ({ steps, control }: Hypothesis, tier: Tier): boolean => {
-    // Steps that do more to a row than to rotate its pairs need the whole row.
-    if (steps.all !== all || steps.head !== head || steps.rotate !== rotate || steps.part.norm) return true;
-    const made = make(steps);
-    if (misfit(part, made, undefined, 1) <= 1) return true;
-    const slack = new Float64Array(made.length);
-    for (const move of movesOf(tier, dtype, false, steps.narrowTable))
-      for (const [n, one] of slackOf(control, made, dtype, move, () => make(steps)).entries()) slack[n]! += one;
-    return misfit(part, made, slack, 1) <= 1;
-  };
+}
+
+/** Computes one dimension of a row. */
+function valueOf(steps: RopeSteps, row: Float64Array, i: number, at: RowAt): () => Float64Array {
+  // Where several pairs write a dimension, the last one counts.
+  for (let j = steps.pairs - 1; j >= 0; j--)
+    for (const k of [1, 0] as const)
+      if (steps.writeIndex(j, k) === i) return () => Float64Array.of(steps.pair(row, j, at)[k]);
+  return () => Float64Array.of(steps.beside(row[i]!, i, at));
 }
 
 /** Runs steps on some rows of `[batch, seq, head]`: `[rows, head_dim]`. */

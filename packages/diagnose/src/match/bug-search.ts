@@ -247,13 +247,12 @@ function findPair(
     // A pair that fits to the last bit also fits with angles in f32.
     if (mayFit(pair, 'angles')) left.push(pair);
   }
+  // There are so many that no outputs are kept.
+  const fits = (pair: Hypothesis, tier: Tier): boolean =>
+    trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier));
+  const fitting = left.filter((pair) => fits(pair, 'angles'));
   for (const tier of ['stored', 'angles'] as const) {
-    // There are so many that no outputs are kept.
-    const pairs = left.filter(
-      (pair) =>
-        trials.every(({ heads, rows, seen }) => new Trial(heads, rows, seen).fits(pair, tier)) &&
-        showsBoth(right, pair, tier, trials.at(-1)!),
-    );
+    const pairs = fitting.filter((pair) => fits(pair, tier) && showsBoth(right, pair, tier, trials.at(-1)!));
     if (pairs.length > 0) return { tier, pairs, tried };
   }
   return { tier: 'angles', pairs: [], tried };

@@ -66,9 +66,9 @@ export function describeHalves(right: RightRows): string[] {
   const told = (rules: readonly Rule[]) =>
     (['sin', 'cos'] as const).flatMap((half) =>
       rules.flatMap((rule) => {
-        const given = trueOf(claimOf(half, rule));
-        if (!wrong.every((j) => given.has(j))) return [];
-        const everywhere = given.size === pairs.length;
+        const claim = claimOf(half, rule);
+        if (!holds({ ...claim, pairs: pairs.filter(({ number }) => wrong.includes(number)) }, sample)) return [];
+        const everywhere = holds(claim, sample);
         if (!holds(claimOf(half, rule, everywhere ? undefined : new Set(wrong)), whole)) return [];
         return [
           {
