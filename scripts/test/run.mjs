@@ -1,5 +1,5 @@
 /**
- * Runs the tests: each file runs in a separate process, on all cores, the longest first.
+ * Runs the tests: each file runs in a separate process, on all cores. Files that share the GPU or start browsers come first, then the longest.
  *
  * Usage: node scripts/test/run.mjs [--tier NAMES] [PATH…] [-t PATTERN] [--affected [--since COMMIT]] [--watch]
  *   [--jobs N] [--no-skips] [--record]
@@ -67,7 +67,7 @@ function parseOptions() {
   }
 }
 
-/** Chooses the files to run, with their tiers, cheap tiers first. */
+/** Chooses the files to run, with their tiers. */
 function choose() {
   const tiers = tiersNamed(options.tier ?? 'default');
   if (!/^[1-9]\d*$/.test(options.jobs))
@@ -102,9 +102,15 @@ async function run(jobs) {
   const drawn = jobs.some(({ tier }) => TIERS[tier].drawn);
   report.start(jobs.length, drawn ? seed : undefined);
   const tiers = Object.keys(TIERS);
+  // Files that run alone make the longest row, so it starts at once; the other processes take the rest.
   const queue = jobs
     .map((job) => ({ ...job, expected: budgets.expected(job) }))
-    .sort((a, b) => tiers.indexOf(a.tier) - tiers.indexOf(b.tier) || b.expected - a.expected);
+    .sort(
+      (a, b) =>
+        TIERS[b.tier].alone - TIERS[a.tier].alone ||
+        tiers.indexOf(a.tier) - tiers.indexOf(b.tier) ||
+        b.expected - a.expected,
+    );
   let alone = false;
   let count = 0;
   const worker = async () => {

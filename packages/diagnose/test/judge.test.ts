@@ -5,7 +5,7 @@ import { type FloatDtype, frequenciesOf, type RopeSpec, roundTo } from 'ropewalk
 import { randomFrom } from 'ropewalk/internal';
 import { some } from '../../../test/support/size.js';
 import { slackOf } from '../src/kernel/noise.js';
-import { hypothesesOf, runAs, runRows } from '../src/kernel/trial.js';
+import { hypothesesOf, runRows } from '../src/kernel/trial.js';
 import { BugSearch } from '../src/match/bug-search.js';
 import { MUTANTS } from '../src/mutants/catalogue.js';
 import { callsOf } from '../src/read/expected.js';
@@ -160,7 +160,7 @@ describe('slack', () => {
   function slacks(heads: Heads, spec: RopeSpec, move: 'angles' | 'products'): Map<string, number> {
     const { rows } = heads;
     const list = hypothesesOf(callsOf({ spec }, heads), some(MUTANTS)).map((hypothesis): [string, number] => {
-      const made = runAs(hypothesis, {}, heads, rows);
+      const made = runRows(hypothesis.steps, heads, rows);
       const slack = slackOf(hypothesis.control, made, heads.dtype, move, () => runRows(hypothesis.steps, heads, rows));
       const ratios = rows.map((_what, n) => {
         const row = (of: Float64Array) => largest(of.subarray(n * spec.headDim, (n + 1) * spec.headDim));

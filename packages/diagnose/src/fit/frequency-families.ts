@@ -63,7 +63,8 @@ export function provenFamilies(
   if (proven.length > 0) return proven;
   for (const order of [-1, 1] as const) {
     const frequency = lineThrough(fits, order);
-    if (frequency && evidenceOf(turns, positions, (j) => frequency[j]!) >= ENOUGH) return [{ words: undefined, frequency }];
+    if (frequency && evidenceOf(turns, positions, (j) => frequency[j]!) >= ENOUGH)
+      return [{ words: undefined, frequency }];
   }
   return [];
 }
@@ -107,8 +108,7 @@ function* families(pairs: number, headDim: number, hint: ArrayLike<number> | und
   if (hint && hint.length >= pairs) {
     for (const [factor, words] of FACTORS.slice(1))
       yield { words: `${words}the expected frequency`, at: (j) => factor * hint[j]! };
-    if (Array.from(hint).every((f) => f !== 0))
-      yield { words: '1 / the expected frequency', at: (j) => 1 / hint[j]! };
+    if (Array.from(hint).every((f) => f !== 0)) yield { words: '1 / the expected frequency', at: (j) => 1 / hint[j]! };
     yield { words: 'the expected frequency of pair ⌊j/2⌋', at: (j) => hint[j >> 1]! };
   }
 }

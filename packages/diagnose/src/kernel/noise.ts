@@ -138,14 +138,12 @@ export function roundingsOf(move: Move, dtype: FloatDtype, loosest: number): rea
   });
 }
 
-/** No bug makes an error of the right kernel so many times as large. */
+/** No bug makes an error of the right kernel so many times as large. The tests of slack find a few times at most. */
 const MOST_GROWTH = 64;
 
-/** The most that moves change an element of a hypothesis, rounding of its own included. */
-export function mostMoved(moves: readonly Move[], dtype: FloatDtype, loosest: number, largest: number): number {
-  const angles = moves.some((move) => move.endsWith('angles') || move === 'angles apart') ? loosest : 0;
-  return MOST_GROWTH * largest * (angles + SINE_NOISE + arithmeticNoise(dtype) + UNIT_ROUNDOFF[dtype]);
-}
+/** The most that the moves of any tier change an element of a hypothesis, a rounding of its own included. */
+export const mostMoved = (dtype: FloatDtype, loosest: number, largest: number): number =>
+  MOST_GROWTH * largest * (loosest + SINE_NOISE + arithmeticNoise(dtype) + UNIT_ROUNDOFF[dtype]);
 
 /** Rows of y, for {@link misfit}. */
 export interface Seen {

@@ -8,7 +8,7 @@ import { yarnMagnitude } from 'ropewalk/internal';
 import type { Calls, Expected } from '../read/expected.js';
 import { type Heads, type RowAt, widened } from '../read/observation.js';
 import type { Mutant } from './mutant.js';
-import { misfit, mostMoved, movesOf, type Rounding, type Seen, slackOf, type Tier } from './noise.js';
+import { misfit, mostMoved, movesOf, type Seen, slackOf, type Tier } from './noise.js';
 import { type Change, changed, narrowTable, RopeSteps, RoundingControl } from './steps.js';
 
 export interface Hypothesis {
@@ -166,7 +166,7 @@ export class Trial {
     const moves = movesOf(tier, this.heads.dtype, rounds(steps), steps.narrowTable);
     if (moves.length === 0) return false;
     const largest = [...this.seen.sizes, ...made].reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), 0); // NaN is no size
-    const most = mostMoved(moves, this.heads.dtype, control.loosest, largest);
+    const most = mostMoved(this.heads.dtype, control.loosest, largest);
     if (misfit(this.seen, made, new Float64Array(made.length).fill(most), 1) > 1) return false;
     const parts = moves.map((move) =>
       this.#once(`${id} ${move}`, () => slackOf(control, made, this.heads.dtype, move, run)),
@@ -195,7 +195,7 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
     const row = steps.input(x);
     const moves = movesOf(tier, dtype, false, steps.narrowTable);
     return dims.every((i, n) => {
-      const make = valueOf(steps, row, i, steps.placeOf(r));
+      const make = dimOf(steps, row, i, steps.placeOf(r));
       const made = make();
       if (misfit(parts[n]!, made, undefined, 1) <= 1) return true;
       const slack = moves.map((move) => slackOf(control, made, dtype, move, make));
@@ -205,7 +205,7 @@ export function glanceAt({ heads, rows, seen }: Trial, worst = 0) {
 }
 
 /** Computes one dimension of a row. */
-function valueOf(steps: RopeSteps, row: Float64Array, i: number, at: RowAt): () => Float64Array {
+function dimOf(steps: RopeSteps, row: Float64Array, i: number, at: RowAt): () => Float64Array {
   // Where several pairs write a dimension, the last one counts.
   for (let j = steps.pairs - 1; j >= 0; j--)
     for (const k of [1, 0] as const)
@@ -249,14 +249,4 @@ export function seenRows(heads: Heads, rows: readonly number[], { spec }: Expect
 /** The magnitude of a scaling rule, except LongRoPE's. */
 export function magnitudeOf(scaling: RopeScaling | undefined): number {
   return scaling?.kind === 'yarn' ? yarnMagnitude(scaling as YarnScaling) : 1;
-}
-
-/** Runs a hypothesis on some rows with the given errors: `[rows, head_dim]`. */
-export function runAs(
-  { steps, control }: Hypothesis,
-  rounding: Rounding,
-  heads: Heads,
-  rows: readonly number[],
-): Float64Array {
-  return control.as(rounding, () => runRows(steps, heads, rows));
 }

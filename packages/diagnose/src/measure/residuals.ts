@@ -5,7 +5,7 @@
 import { type FloatDtype, frequenciesOf, type RopeCall, roundTo } from 'ropewalk';
 import { ranges, UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { angleNoise, type Rounding, SINE_NOISE, TIERS, type Tier } from '../kernel/noise.js';
-import { type Hypothesis, rightOf, runAs, seenRows, Trial } from '../kernel/trial.js';
+import { type Hypothesis, rightOf, runRows, seenRows, Trial } from '../kernel/trial.js';
 import type { Expected } from '../read/expected.js';
 import type { Heads } from '../read/observation.js';
 import { sampleRows } from './sample.js';
@@ -99,7 +99,7 @@ export function residualsOf(
   let best: { rounding: Rounding; made: Float64Array; distance: number } | undefined;
   for (const narrow of narrows) {
     const rounding = { ...bent, ...narrow };
-    const made = runAs(hypothesis, rounding, heads, rows);
+    const made = hypothesis.control.as(rounding, () => runRows(hypothesis.steps, heads, rows));
     const distance = distanceOf(heads, rows, made, store);
     if (!best || distance < best.distance) best = { rounding, made, distance };
     if (distance === 0) break;
