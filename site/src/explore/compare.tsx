@@ -106,7 +106,7 @@ function Parting(props: {
         </figcaption>
       </figure>
       <figure class="card">
-        <h4>Which pairs part where</h4>
+        <h4>Which pairs differ, and where</h4>
         <HeatMap
           values={brightness}
           rows={positions.length}
