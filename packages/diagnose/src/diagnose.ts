@@ -257,7 +257,9 @@ function against(
     return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
   const isPlain = ['zero', 'nan', 'unchanged'].includes(found.outcome);
-  for (const { words, heads: own, expected: meant, needs } of first && !isPlain ? readingsOf(expected, right) : []) {
+  for (const { words, heads: own, expected: meant, needs } of first && !isPlain
+    ? readingsOf(expected, right, found)
+    : []) {
     const inner = against(meant, own, mutants, () => {}, false);
     const isWhole =
       inner.verdict === 'known bug' ||

@@ -263,6 +263,20 @@ const CASES: readonly [name: string, kernel: Kernel, ...says: RegExp[]][] = [
     /Uses base 500000/,
   ],
   [
+    'each block of a partial rotation is rotated, as ggml did',
+    {
+      spec: { rotaryDim: 16 },
+      given: (s) => 500 + s,
+      row({ p, x }) {
+        const y = turned(x, p, 10000, 16);
+        for (let block = 1; block < 4; block++)
+          y.set(turned(x.slice(16 * block, 16 * block + 16), p * 10000 ** -block, 10000, 16), 16 * block);
+        return y;
+      },
+    },
+    /Dimensions 16-[\d, -]+, which should be copied, rotate: pairs \(16, 24\) by 0\.0001, .* radians a position\./,
+  ],
+  [
     'two heads as one',
     {
       row({ h, p, x, xOf }) {

@@ -3,6 +3,8 @@
  */
 import { type RopeSpec, roundTo } from 'ropewalk';
 import { ranges } from 'ropewalk/internal';
+import { compared } from '../fit/compared.js';
+import { type Identification, isClear } from '../fit/identification.js';
 import { storedNoise } from '../kernel/noise.js';
 import type { RightRows } from '../kernel/right-rows.js';
 import { short } from '../measure/residuals.js';
@@ -27,15 +29,23 @@ const [TRIED_ROWS, LEAST] = [64, 1 / 2];
 /** Pairs that are rotated keep their lengths, but for rounding in 16 bits. */
 const NEAR = 0.02;
 
-/** Undoes faults one by one: of the norm, of the dimensions that should be copied, of the size of a head. */
-export function* readingsOf(expected: Expected, right: RightRows): Generator<Reading> {
+/**
+ * Undoes faults one by one: of the norm, of the dimensions that should be copied, of the size of a head.
+ *
+ * @param found - what was measured of all dimensions
+ */
+export function* readingsOf(expected: Expected, right: RightRows, found: Identification): Generator<Reading> {
   for (const reading of [
     ...normReadings(expected, right),
     ...sizeReadings(expected, right),
     residualReading(expected, right),
   ])
     if (keepsLengths(reading, right)) yield reading;
-  for (const reading of [addedReading(expected, right), windowReading(expected, right), lostReading(expected, right)])
+  for (const reading of [
+    addedReading(expected, right),
+    windowReading(expected, right, found),
+    lostReading(expected, right),
+  ])
     if (reading) yield reading;
 }
 
@@ -142,7 +152,7 @@ function residualReading(expected: Expected, right: RightRows): Reading {
 }
 
 /** The rotated window alone, where dimensions beside it are not copied. */
-function windowReading({ spec, ...expected }: Expected, right: RightRows): Reading | undefined {
+function windowReading({ spec, ...expected }: Expected, right: RightRows, found: Identification): Reading | undefined {
   const heads = right.normalized();
   const { headDim, x, y } = heads;
   const { rotaryDim = headDim, rotaryOffset = 0 } = spec;
@@ -159,9 +169,10 @@ function windowReading({ spec, ...expected }: Expected, right: RightRows): Readi
   };
   const { rotaryDim: _rotary, rotaryOffset: _offset, ...plain } = spec;
   const own: RopeSpec = { ...plain, headDim: rotaryDim };
-  const words = `Dimensions ${ranges(beside)}, which should be copied, ${besideWords(heads, beside)}.`;
+  const holds = besideWords(heads, beside);
+  const rotates = holds === UNKNOWN ? turningWords(heads, beside, found) : undefined;
   return {
-    words: [words],
+    words: [rotates ?? `Dimensions ${ranges(beside)}, which should be copied, ${holds}.`],
     expected: { ...expected, spec: own },
     heads: { ...heads, headDim: rotaryDim, x: cut(x), y: cut(y) },
   };
@@ -210,6 +221,20 @@ function lostReading({ spec, direction }: Expected, right: RightRows): Reading |
   };
 }
 
+/** The pairs of dimensions that should be copied and rotate, in words; undefined where none is measured. */
+function turningWords(heads: Heads, dims: readonly number[], found: Identification): string | undefined {
+  const { pairs } = found;
+  const isBeside = (j: number): boolean => [...pairs[j]!.read, ...pairs[j]!.write].every((i) => dims.includes(i));
+  const measured = [...pairs.keys()].filter((j) => isBeside(j) && isClear(pairs[j]!) && pairs[j]!.axes.length === 1);
+  const turning = measured.length > 0 ? compared(found, heads).turning(measured) : [];
+  if (turning.length === 0) return undefined;
+  const some = turning.slice(0, 3).map((j) => `(${pairs[j]!.write.join(', ')}) by ${short(pairs[j]!.frequency)}`);
+  const written = turning.flatMap((j) => pairs[j]!.write).sort((a, b) => a - b);
+  return `Dimensions ${ranges(written)}, which should be copied, rotate: ${turning.length > 1 ? 'pairs' : 'pair'} ${some.join(', ')}${turning.length > 3 ? ', …' : ''} radians a position.`;
+}
+
+const UNKNOWN = 'hold values whose origin is not known';
+
 /** The contents of dimensions that should be copied, in words. */
 function besideWords({ headDim, x, y, rows, dtype }: Heads, dims: readonly number[]): string {
   const isAll = (value: (r: number, i: number) => number): boolean =>
@@ -228,7 +253,7 @@ function besideWords({ headDim, x, y, rows, dtype }: Heads, dims: readonly numbe
   const largest = dims.reduce((a, b) => (Math.abs(x[row * headDim + b]!) > Math.abs(x[row * headDim + a]!) ? b : a));
   const factor = y[row * headDim + largest]! / x[row * headDim + largest]!;
   if (isAll((r, i) => factor * x[r * headDim + i]!)) return `are x × ${short(factor)}`;
-  return 'hold values whose origin is not known';
+  return UNKNOWN;
 }
 
 /** Whether the pairs of most rows have the lengths that those of x have in a reading, and they have not as it was. */

@@ -1151,6 +1151,28 @@ const BESIDE: Form[] = [
     },
   },
   {
+    of: /^Dimensions ([\d, -]+), which should be copied, rotate: pairs? (.*?)(?:, …)? radians a position\.$/,
+    about: 'dimensions',
+    check: ([list, pairs], scene) => {
+      const told = [...pairs!.matchAll(/\((\d+), (\d+)\) by (\S+?)(?:,|$)/g)].map((one) => one.slice(1).map(Number));
+      if (told.length === 0) return `"${pairs}" is not understood`;
+      for (const at of everyRowOf(scene)) {
+        const [x, y] = [inputRow(scene, at), scene.call.y.subarray(headOf(scene, at))];
+        for (const [i, k, frequency] of told as [number, number, number][]) {
+          if (!listed(list!).includes(i)) return `${i} is not in ${list}`;
+          const angle = frequency * scene.call.position(at.batch, at.seq);
+          const [made0, made1] = [
+            x[i]! * Math.cos(angle) - x[k]! * Math.sin(angle),
+            x[i]! * Math.sin(angle) + x[k]! * Math.cos(angle),
+          ];
+          const slack = (0.02 + 1e-5 * Math.abs(angle)) * Math.hypot(x[i]!, x[k]!); // the frequency is said in seven digits
+          if (!(Math.hypot(y[i]! - made0, y[k]! - made1) <= slack)) return `(${i}, ${k}) does not rotate so`;
+        }
+      }
+      return undefined;
+    },
+  },
+  {
     of: /^The norm’s weight is applied after the rotation, not before it\.$/,
     about: 'input',
     check: (_parts, scene) => keepsLengths(scene),
