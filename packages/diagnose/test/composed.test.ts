@@ -277,6 +277,12 @@ const CASES: readonly [name: string, kernel: Kernel, ...says: RegExp[]][] = [
     /Dimensions 16-[\d, -]+, which should be copied, rotate: pairs \(16, 24\) by 0\.0001, .* radians a position\./,
   ],
   [
+    'heads in another order, of which half would fit rows that are read at twice their distance',
+    { heads: 8, row: ({ h, p, xOf }) => turned(xOf(((2 * h) % 8) + Math.floor(h / 4)), p) },
+    /Head 1 of every token: the right result of head 2\./,
+    /Head 4 of every token: the right result of head 1\./,
+  ],
+  [
     'two heads as one',
     {
       row({ h, p, x, xOf }) {

@@ -275,7 +275,7 @@ describe('positions that are not those given', () => {
     ['table-wraps', 'the position modulo 4096'],
     ['position-in-int16', 'the position wrapped to int16'],
     ['position-in-bf16', 'the position rounded to bf16'],
-    ['positions-ignored', 'the index of the token in its sequence'],
+    ['positions-ignored', 'the index of the token in its batch'],
     ['position-plus-head', 'the position + the index of the head'],
     ['head-for-position', 'the index of the head'],
   ];
@@ -426,7 +426,7 @@ describe('what data cannot tell', () => {
     const small = inputFor('open', llama31, [[0, 1, 2, 3]]);
     assert.match(
       identify({ ...small, y: rightOutput({ spec: llama31 }, small, 'bf16') }).open.join(' '),
-      /pairs rotate by less than the noise up to position 3/,
+      /pairs rotate too little to measure up to position 3/,
     );
     const dark = inputFor('dark', phi2);
     const values = floats(dark.x).map((value, n) => (n % 80 === 3 || n % 80 === 70 ? 0 : value));

@@ -89,7 +89,7 @@ function Frequencies({ frequencies: { found, expected } }: Pick<Report, 'frequen
         <figcaption>
           {known === found.length
             ? 'Every pair shows its frequency.'
-            : `${known} of ${found.length} pairs show their frequency; the others turn by less than the noise, or not at all.`}
+            : `${known} of ${found.length} pairs show their frequency; the others turn too little to measure, or not at all.`}
         </figcaption>
       </figure>
     </section>

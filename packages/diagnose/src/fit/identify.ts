@@ -241,7 +241,7 @@ function openQuestions(found: Identification, heads: Heads, sample: Sample): str
   const idle = count((pair) => !pair.turns && !pair.seen && !Number.isNaN(pair.gain));
   if (idle > 0 && found.explains)
     open.push(
-      `${idle} of ${found.pairs.length} pairs ${idle === 1 ? 'rotates' : 'rotate'} by less than the noise up to position ${reach}, ${found.onePosition ? 'by whole turns, ' : ''}or not at all.`,
+      `${idle} of ${found.pairs.length} pairs ${idle === 1 ? 'rotates' : 'rotate'} too little to measure up to position ${reach}, ${found.onePosition ? 'by whole turns, ' : ''}or not at all.`,
     );
   const unknown = count((pair) => (pair.turns ? !pair.known : pair.seen));
   if (unknown > 0)

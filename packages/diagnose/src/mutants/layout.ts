@@ -130,7 +130,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', ['heads'], {
     }),
   },
   'second-member-from-first': {
-    does: 'Writes the first member of a pair in place before it reads it for the second: y1 = y0·sin + x1·cos.',
+    does: 'Writes the first member of a pair in place before it reads it for the second: y1 = y0·sin + x1·cos; backward with −sin.',
     threads: ['flagos-ai/FlagGems#5142'],
     needs: [],
     change: () => ({
@@ -141,7 +141,7 @@ export const LAYOUT: readonly Mutant[] = mutantsOf('K', ['heads'], {
     }),
   },
   'first-member-from-second': {
-    does: 'Writes the second member of a pair in place before it reads it for the first: y0 = x0·cos − y1·sin.',
+    does: 'Writes the second member of a pair in place before it reads it for the first: y0 = x0·cos − y1·sin; backward with −sin.',
     threads: ['flagos-ai/FlagGems#5142'],
     needs: [],
     change: () => ({
@@ -205,7 +205,7 @@ export const ARGUMENTS: readonly Mutant[] = mutantsOf('O', [], {
     change: (steps) => ({ turn: (x0, x1, cos, sin) => steps.turn(x0, x1, cos, -sin) }),
   },
   'minus-forgotten': {
-    does: 'Forgets the minus of rotate_half: y0 = x0·cos + x1·sin, with y1 = x0·sin + x1·cos.',
+    does: 'Forgets the minus of rotate_half: y0 = x0·cos + x1·sin, with y1 = x0·sin + x1·cos; backward with −sin.',
     threads: ['robertknight/rten#1209'],
     change: () => ({ turn: (x0, x1, cos, sin) => [x0 * cos + x1 * sin, x0 * sin + x1 * cos] }),
   },

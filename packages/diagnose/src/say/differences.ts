@@ -314,7 +314,11 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     parts.push(`The ${noun} of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
-    const [least, most] = [short(Math.min(...ratios)), short(Math.max(...ratios))];
+    const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((ratio) => {
+      const { low, high, frequency } = pairs[clear[ratios.indexOf(ratio)]!]!;
+      const digits = Math.floor(-Math.log10((high - low) / 2 / Math.abs(frequency)));
+      return String(Number(ratio.toPrecision(Math.min(7, Math.max(2, digits)))));
+    });
     const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
     parts.push(
       ...(moved ? [moved] : law ? [law] : []),
@@ -327,9 +331,9 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     );
   if (still.length > 0)
     parts.push(
-      `${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by whole turns or less than the noise`,
+      `${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by whole turns, or too little to measure`,
     );
-  // Others may rotate by less than the noise.
+  // Others may rotate too little to measure.
   if (more.length > 0)
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);
   const all = [...turning, ...unknown, ...still, ...more].sort((a, b) => a - b);

@@ -312,9 +312,9 @@ function dimensions(found: Identification): string {
     if (kind === 'nan') return 'hold no finite number';
     if (turning!.has(i) ? !copied.has(i) : kind === 'turned' && !slow!.has(i)) return 'rotate';
     if (kind === 'scaled' && isScaled && !slow!.has(i))
-      return 'are scaled, and rotate by less than the noise or not at all';
+      return 'are scaled, and rotate too little to measure or not at all';
     return slow!.has(i) || turning!.has(i) || !copied.has(i)
-      ? 'rotate by less than the noise, or not at all'
+      ? 'rotate too little to measure, or not at all'
       : 'are unchanged';
   };
   const groups = new Map<string, number[]>();

@@ -412,7 +412,7 @@ export const LAYOUT: readonly Stranger[] = [
     () => ({
       pairs: Array.from({ length: 16 }, (_what, j) => ({ read: [j, j + 32] as const, write: [j, j + 32] as const })),
     }),
-    { true: [/^ *16 of 32 pairs rotate by less than the noise/] }, // (16, 48) and on, which no expectation has
+    { true: [/^ *16 of 32 pairs rotate too little to measure/] }, // (16, 48) and on, which no expectation has
   ),
   stranger(
     {

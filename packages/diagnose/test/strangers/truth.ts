@@ -227,7 +227,7 @@ function isSeen(scene: Scene, { pairs, frequency, position, axisOfPair }: Rotati
 
 /** The claims about dimensions. */
 const DIMENSIONS =
-  /^(.*?) (rotate by less than the noise, or not at all|rotate|are scaled, and rotate by less than the noise or not at all|are unchanged|hold 0|hold no finite number)$/;
+  /^(.*?) (rotate too little to measure, or not at all|rotate|are scaled, and rotate too little to measure or not at all|are unchanged|hold 0|hold no finite number)$/;
 
 const dimensions = needsRotation(([text], scene, rotation) => {
   const turning = new Set(
@@ -498,13 +498,13 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
     [/^the position wrapped to int8$/, () => (p) => (p << 24) >> 24],
     [/^the position wrapped to uint8$/, () => (p) => p & 0xff],
     [
-      /^the index of the token in its sequence$/,
+      /^the index of the token in its batch$/,
       () =>
         (_p, { seq }) =>
           seq,
     ],
     [
-      /^the index of the token in its sequence \+ (\d+)$/,
+      /^the index of the token in its batch \+ (\d+)$/,
       (from) =>
         (_p, { seq }) =>
           seq + from,
@@ -844,7 +844,7 @@ const frequencyWords: Check = ([text], scene) => {
     const differ = new RegExp(
       `^[Tt]he (?:frequenc(?:ies|y)|angles?) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
-    const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns or less than the noise$/.exec(part);
+    const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns, or too little to measure$/.exec(part);
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
     const moved =
@@ -1529,7 +1529,7 @@ const OPEN: Form[] = [
     check: fine,
   },
   {
-    of: /^(\d+) of (\d+) pairs rotates? by less than the noise up to position \d+, (by whole turns, )?or not at all\.$/,
+    of: /^(\d+) of (\d+) pairs rotates? too little to measure up to position \d+, (by whole turns, )?or not at all\.$/,
     check: needsRotation(([idle, , whole], scene, rotation) => {
       if (whole !== undefined) return undefined; // how many turns is not said
       // Noise is a few units of rounding; rounding may also show a pair that turns by less than one.
@@ -1755,7 +1755,7 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     'its position, and again by that of the token before it': (at) => (p) =>
       p + (at.seq > 0 ? call.position(at.batch, at.seq - 1, 0) : 0),
     'its position with the opposite sign': () => (p) => -p,
-    'its index in the sequence':
+    'its index in the batch':
       ({ seq }) =>
       () =>
         seq,
