@@ -316,8 +316,8 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
     const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((ratio) => {
       const { low, high, frequency } = pairs[clear[ratios.indexOf(ratio)]!]!;
-      const digits = Math.floor(-Math.log10((high - low) / 2 / Math.abs(frequency)));
-      return String(Number(ratio.toPrecision(Math.min(7, Math.max(2, digits)))));
+      const digits = Math.ceil(-Math.log10((high - low) / 2 / Math.abs(frequency)));
+      return String(Number(ratio.toPrecision(Math.min(7, Math.max(3, digits)))));
     });
     const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
     parts.push(

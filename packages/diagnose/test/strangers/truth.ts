@@ -240,7 +240,7 @@ const dimensions = needsRotation(([text], scene, rotation) => {
     for (const i of listed(ranges)) {
       if (kind === 'rotate' && !turning.has(i)) return `dimension ${i} does not rotate`;
       if (kind === 'rotate') continue;
-      if (kind!.includes('rotate by less')) {
+      if (kind!.includes('too little')) {
         const pair = rotation.pairs.findIndex(({ write }) => write.includes(i));
         if (pair >= 0 && isSeen(scene, rotation, pair)) return `dimension ${i} rotates`;
         continue;
