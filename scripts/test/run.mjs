@@ -1,5 +1,6 @@
 /**
- * Runs the tests: each file runs in a separate process, on all cores. Files that share the GPU or start browsers come first, then the longest.
+ * Runs the tests: each file runs in a separate process, on all cores. Files that share the GPU or start browsers come first,
+ * one at a time; of the others the longest.
  *
  * Usage: node scripts/test/run.mjs [--tier NAMES] [PATH…] [-t PATTERN] [--affected [--since COMMIT]] [--watch]
  *   [--jobs N] [--no-skips] [--record]

@@ -263,6 +263,21 @@ const CASES: readonly [name: string, kernel: Kernel, ...says: RegExp[]][] = [
     /Uses base 500000/,
   ],
   [
+    'another frequency in pairs of which none is known to 2 %',
+    {
+      tokens: 4,
+      heads: 1,
+      dtype: 'bf16',
+      row({ p, x }) {
+        const y = turned(x, p);
+        const slow = turned(x, p / 2);
+        for (const i of [8, 9, 10, 11, 12, 13]) for (const member of [i, i + 32]) y[member] = slow[member]!;
+        return y;
+      },
+    },
+    /[Tt]he frequencies of pairs [\d, -]+ differ\b(?!, by)/,
+  ],
+  [
     'each block of a partial rotation is rotated, as ggml did',
     {
       spec: { rotaryDim: 16 },

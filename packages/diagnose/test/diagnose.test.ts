@@ -275,7 +275,7 @@ describe('positions that are not those given', () => {
     ['table-wraps', 'the position modulo 4096'],
     ['position-in-int16', 'the position wrapped to int16'],
     ['position-in-bf16', 'the position rounded to bf16'],
-    ['positions-ignored', 'the index of the token in its batch'],
+    ['positions-ignored', 'the index of the token on the sequence axis'],
     ['position-plus-head', 'the position + the index of the head'],
     ['head-for-position', 'the index of the head'],
   ];

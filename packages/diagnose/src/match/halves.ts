@@ -57,7 +57,8 @@ export function describeHalves(right: RightRows): string[] {
   const trueOf = (claim: ReturnType<typeof claimOf>): ReadonlySet<number> =>
     new Set(narrowed(claim, sample)?.pairs.map(({ number }) => number));
   const asExpected = trueOf(claimOf());
-  const wrong = pairs.flatMap(({ number }) => (asExpected.has(number) ? [] : [number]));
+  const wrongPairs = pairs.filter(({ number }) => !asExpected.has(number));
+  const wrong = wrongPairs.map(({ number }) => number);
   if (wrong.length === 0) return [];
   // Where the cosine is nearly 1 as well, the pairs are told as not rotated.
   const still: ReturnType<typeof claimOf> = { kind: 'terms', pairs, terms: (r, j) => [1, 0, angleAt(r, j)] };
@@ -67,7 +68,7 @@ export function describeHalves(right: RightRows): string[] {
     (['sin', 'cos'] as const).flatMap((half) =>
       rules.flatMap((rule) => {
         const claim = claimOf(half, rule);
-        if (!holds({ ...claim, pairs: pairs.filter(({ number }) => wrong.includes(number)) }, sample)) return [];
+        if (!holds({ ...claim, pairs: wrongPairs }, sample)) return [];
         const everywhere = holds(claim, sample);
         if (!holds(claimOf(half, rule, everywhere ? undefined : new Set(wrong)), whole)) return [];
         return [

@@ -223,7 +223,8 @@ function lostReading({ spec, direction }: Expected, right: RightRows): Reading |
 
 /** The pairs of dimensions that should be copied and rotate, in words; undefined where none is measured. */
 function turningWords(heads: Heads, dims: readonly number[], found: Identification): string | undefined {
-  const { pairs } = found;
+  const { pairs, positions } = found;
+  if (!positions[0]?.asGiven) return undefined; // the frequencies are those of other positions
   const isBeside = (j: number): boolean => [...pairs[j]!.read, ...pairs[j]!.write].every((i) => dims.includes(i));
   const measured = [...pairs.keys()].filter((j) => isBeside(j) && isClear(pairs[j]!) && pairs[j]!.axes.length === 1);
   const turning = measured.length > 0 ? compared(found, heads).turning(measured) : [];

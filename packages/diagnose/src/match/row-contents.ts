@@ -560,7 +560,7 @@ class RowContents {
       twice,
       ...(numAxes === 1
         ? [
-            by('its index in the batch', (_what, token) => [token % seq]),
+            by('its index on the sequence axis', (_what, token) => [token % seq]),
             by('its index in the batch of sequences', (_what, token) => [token]),
             by('its position, and again by that of the token before it', ([p], token) => [
               p! + (token % seq > 0 ? positionsOf(this.#heads, token - 1)[0]! : 0),

@@ -146,7 +146,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
       ...constants
         .map((c) => c - sharp!.unit.seq)
         .filter((from) => from > 1)
-        .map((from) => rule(`the index of the token in its batch + ${from}`, (_, u) => u.seq + from)),
+        .map((from) => rule(`the index of the token on the sequence axis + ${from}`, (_, u) => u.seq + from)),
     ],
   ];
 }
@@ -175,8 +175,8 @@ export const ROUNDED: readonly PositionRule[] = [
 function indices({ seq, heads }: Grid): PositionRule[] {
   const head = (u: TurnUnit): number => u.head ?? Number.NaN;
   return [
-    rule('the index of the token in its batch', (_, u) => u.seq),
-    rule('the index of the token in its batch + 1', (_, u) => u.seq + 1),
+    rule('the index of the token on the sequence axis', (_, u) => u.seq),
+    rule('the index of the token on the sequence axis + 1', (_, u) => u.seq + 1),
     rule('the index of the token counted on through the batch', (_, u) => u.batch * seq + u.seq),
     rule('the index of the batch', (_, u) => u.batch),
     rule('the index of the head', (_, u) => head(u)),

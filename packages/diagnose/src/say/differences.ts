@@ -314,15 +314,10 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     parts.push(`The ${noun} of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
   } else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
-    const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((ratio) => {
-      const { low, high, frequency } = pairs[clear[ratios.indexOf(ratio)]!]!;
-      const digits = Math.ceil(-Math.log10((high - low) / 2 / Math.abs(frequency)));
-      return String(Number(ratio.toPrecision(Math.min(7, Math.max(3, digits)))));
-    });
-    const factors = least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
+    const factors = factorsWords(clear.map((j, n) => [ratios[n]!, pairs[j]!]));
     parts.push(
       ...(moved ? [moved] : law ? [law] : []),
-      `the ${turning.length === 1 ? noun : nouns} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${ratios.length > 0 ? `${factors}${of}` : ''}`,
+      `the ${turning.length === 1 ? noun : nouns} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${factors && `${factors}${of}`}`,
     );
   }
   if (unknown.length > 0)
@@ -339,6 +334,19 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
   const all = [...turning, ...unknown, ...still, ...more].sort((a, b) => a - b);
   return parts.length > 0 ? told(`${sentence(parts.join('; '))}.`, all) : undefined;
 };
+
+/** The least and the largest factor, each in the digits to which its pair is known; empty without pairs. */
+function factorsWords(factors: readonly (readonly [ratio: number, pair: FoundPair])[]): string {
+  const words = factors
+    .toSorted(([a], [b]) => a - b)
+    .map(([ratio, { low, high, frequency }]) => {
+      const digits = Math.ceil(-Math.log10((high - low) / 2 / Math.abs(frequency)));
+      return String(Number(ratio.toPrecision(Math.min(7, Math.max(3, digits)))));
+    });
+  const [least, most] = [words[0], words.at(-1)];
+  if (least === undefined) return '';
+  return least === most ? `, by a factor of ${least}` : `, by factors from ${least} to ${most}`;
+}
 
 /** The frequencies of the record that gives y, if they are those of a rule; empty if not. */
 function recorded({ explains, expected }: Compared): number[] {

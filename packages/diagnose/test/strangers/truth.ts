@@ -498,13 +498,13 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
     [/^the position wrapped to int8$/, () => (p) => (p << 24) >> 24],
     [/^the position wrapped to uint8$/, () => (p) => p & 0xff],
     [
-      /^the index of the token in its batch$/,
+      /^the index of the token on the sequence axis$/,
       () =>
         (_p, { seq }) =>
           seq,
     ],
     [
-      /^the index of the token in its batch \+ (\d+)$/,
+      /^the index of the token on the sequence axis \+ (\d+)$/,
       (from) =>
         (_p, { seq }) =>
           seq + from,
@@ -1755,7 +1755,7 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     'its position, and again by that of the token before it': (at) => (p) =>
       p + (at.seq > 0 ? call.position(at.batch, at.seq - 1, 0) : 0),
     'its position with the opposite sign': () => (p) => -p,
-    'its index in the batch':
+    'its index on the sequence axis':
       ({ seq }) =>
       () =>
         seq,
