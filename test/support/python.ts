@@ -1,5 +1,5 @@
 /** Starts the Python peers of `npm run peers:python`: torch and transformers, llama.cpp, and two published models. */
-import { spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT } from './build.js';
@@ -26,16 +26,21 @@ const without = (path: string): string | false =>
 export const noPython = without(python('v5'));
 export const noKernels = noPython || without(KERNELS);
 
+const script = (name: string): string => join(ROOT, 'scripts/python', name);
+const env = { ...process.env, HF_HUB_OFFLINE: '1', TRANSFORMERS_VERBOSITY: 'error', PYTHONDONTWRITEBYTECODE: '1' };
+
+/** Starts a script of scripts/python that serves. What it prints can be read; what it says of errors is lost. */
+export const startPython = (name: string, args: readonly string[]): ChildProcess =>
+  spawn(python('v5'), [script(name), ...args], { env, stdio: ['ignore', 'pipe', 'ignore'] });
+
 /** Runs a script of scripts/python. @returns what it printed @throws if it fails, with what it said */
-export function runPython(script: string, args: readonly string[], environment: 'v5' | 'v4' = 'v5'): string {
-  const path = join(ROOT, 'scripts/python', script);
-  const env = { ...process.env, HF_HUB_OFFLINE: '1', TRANSFORMERS_VERBOSITY: 'error', PYTHONDONTWRITEBYTECODE: '1' };
-  const { status, stdout, stderr, error } = spawnSync(python(environment), [path, ...args], {
+export function runPython(name: string, args: readonly string[], environment: 'v5' | 'v4' = 'v5'): string {
+  const { status, stdout, stderr, error } = spawnSync(python(environment), [script(name), ...args], {
     encoding: 'utf8',
     env,
     maxBuffer: 2 ** 28,
   });
   if (error) throw error;
-  if (status !== 0) throw new Error(`${script} ended with ${status}:\n${stderr.slice(-3000)}`);
+  if (status !== 0) throw new Error(`${name} ended with ${status}:\n${stderr.slice(-3000)}`);
   return stdout;
 }

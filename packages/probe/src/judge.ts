@@ -135,7 +135,7 @@ const FEW = 8;
 const FEWEST = 3;
 /** The share of the squares that a hypothesis leaves which is looked at before others. */
 const CLOSE = 0.05;
-/** The share of the differences that a hypothesis may leave, however small the noise: its number is not fitted exactly. */
+/** The share of the differences that a hypothesis may leave beside the noise: its number is not fitted exactly. */
 const EXPLAINED = 0.02;
 /** The scalings whose factor is fitted at most. */
 const MOST_SCALES = 9;
@@ -225,24 +225,30 @@ export async function judge(
       await search.goOn(tried);
       for (const scale of scales) tried.push(await search.fitNear(scale, within));
     } else {
-      const places = hypotheses.filter(({ at }) => at !== undefined);
-      for (const isCache of [false, true]) {
-        await screen(places.filter(({ kind }) => (kind === 'cache') === isCache));
+      const tryPlaces = async (): Promise<void> => {
+        const places = hypotheses.filter(({ at }) => at !== undefined);
+        for (const isCache of [false, true]) {
+          await screen(places.filter(({ kind }) => (kind === 'cache') === isCache));
+          await search.lead(tried);
+          if (!isCache) await search.goAround(tried);
+          await search.lead(tried);
+        }
+        await search.goOn(tried);
         await search.lead(tried);
-        if (!isCache) await search.goAround(tried);
-        await search.lead(tried);
-      }
-      await search.goOn(tried);
-      await search.lead(tried);
+      };
+      // Where the rows before a place differ more and more, a frequency is likelier than a place.
+      const isPlace = at !== undefined && search.isNoise(search.own.slice(0, at));
+      if (isPlace) await tryPlaces();
       const begun: Begun[] = [];
       for (const scale of scales) {
         const one = await search.begin(scale);
-        if (one.share <= CLOSE && !search.leader) {
+        if (search.isClose(one.best[0]!) && !search.leader) {
           tried.push(await search.fit(one, one.share));
           await search.lead(tried);
         } else begun.push(one);
         onStep((done += 10) / total);
       }
+      if (!isPlace) await tryPlaces();
       for (const isLayer of [false, true]) {
         // One layer of many is not looked at where something explains the whole text.
         if (!isLayer || !search.leader)
@@ -303,11 +309,15 @@ class Search {
   /**
    * Says whether squares are no more than noise: not much larger than on single tokens, and not growing. Rounding is as
    * large at the end of a text as in its first tokens, where most wrong positions and frequencies hardly show.
+   *
+   * @param others - bounds that hold too where they are larger
+   * @param unexplained - nats that may be left beside the noise
    */
-  isNoise(squares: readonly number[], others: Bounds = [0, 0]): boolean {
+  isNoise(squares: readonly number[], others: Bounds = [0, 0], unexplained = 0): boolean {
+    const least = LEAST_NOISE + unexplained;
     const [more, grows] = this.bounds.map((bound, n) => Math.max(bound, others[n]!)) as [number, number];
     const [early, late] = [squares.slice(0, EARLY), squares.slice(EARLY)].map((part) => Math.sqrt(meanOf(part)));
-    return Math.sqrt(meanOf(squares)) <= more * this.#noise + LEAST_NOISE && late! <= grows * early! + LEAST_NOISE;
+    return Math.sqrt(meanOf(squares)) <= more * this.#noise + least && late! <= grows * early! + least;
   }
 
   get count(): number {
@@ -419,7 +429,7 @@ class Search {
   async lead(tried: Tried[]): Promise<void> {
     while (!this.leader) {
       const best = this.closest(tried);
-      if (!best || this.share(best) > CLOSE) return;
+      if (!best || !this.isClose(best)) return;
       if (best.most === this.count) {
         if (!this.isNoise(best.rows)) return;
         this.leader = best;
@@ -427,10 +437,10 @@ class Search {
       }
       const stops = [best.most + SCREEN, ...this.stops].filter((stop) => stop > best.most);
       const more = await this.run(best.hypothesis, this.count, stops, (one) => {
-        return this.share(one) > CLOSE || !this.isNoise(one.rows);
+        return !this.isClose(one) || !this.isNoise(one.rows);
       });
       tried[tried.indexOf(best)] = more;
-      if (more.most < this.count && this.share(more) <= CLOSE) return;
+      if (more.most < this.count && this.isClose(more)) return;
     }
   }
 
@@ -447,6 +457,12 @@ class Search {
   /** The share of the squares that a tried hypothesis leaves. */
   share({ most, squares }: Tried): number {
     return squares / (this.ownSquares(most) + TINY);
+  }
+
+  /** Whether a tried hypothesis leaves little of the squares, or no more than noise, which may be much of them. */
+  isClose(one: Tried): boolean {
+    const share = this.share(one);
+    return share <= CLOSE || (share <= LEAVES_WITHIN && this.isNoise(one.rows));
   }
 
   /** Fits the number of a scale near the model's own. A parabola says first whether anything there can be better. */
@@ -478,7 +494,9 @@ class Search {
     const left: Tried[] = [];
     for (const value of grid)
       left.push(
-        await this.run({ ...scale.at(value), scale }, most, [FEWEST, FEW], (one) => this.isExcluded(one, 2 * APART)),
+        await this.run({ ...scale.at(value), scale }, most, [FEWEST, FEW, 2 * FEW], (one) =>
+          this.isExcluded(one, 2 * APART),
+        ),
       );
     const lowest = left
       .filter((one, n) => {
@@ -488,7 +506,9 @@ class Search {
       .sort(bySquares)
       .slice(0, 3);
     const best: Tried[] = [];
-    for (const one of lowest) best.push(await approach(at, one.hypothesis.value!, grid[1]! / grid[0]!, 4, one));
+    for (const one of lowest)
+      if (!best.some((other) => this.isBehind(one, other)))
+        best.push(await approach(at, one.hypothesis.value!, grid[1]! / grid[0]!, 4, one));
     // All are far behind.
     if (best.length === 0) return { scale, best: left.slice(0, 1), share: 1 };
     best.sort(bySquares);
@@ -510,14 +530,13 @@ class Search {
       const share = this.share(found);
       if (share > 0.9 || share > Math.max(CLOSE, 4 * least) || this.isBehind(found)) break;
       const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
-      if (isLong) {
-        // A round number that leaves nothing, or behind the first tokens no more than in them, needs no more steps.
+      if (isLong && most > 4 * FIRST) {
+        // A round number that leaves no more than noise in the whole text needs no more steps.
         const round = await this.rounded(found);
-        if (most === this.count || isNothing(round)) {
-          const whole = await this.run(round.hypothesis);
-          const [few, all] = [round, whole].map(({ rows }) => meanOf(rows)) as [number, number];
-          if (isNothing(whole) || (most === this.count && all <= STEADY * few)) return whole;
-          if (most === this.count) open = [whole];
+        const whole = await this.run(round.hypothesis, this.count, this.stops, ({ rows }) => !this.isNoise(rows));
+        if (whole.most === this.count) {
+          if (this.isNoise(whole.rows) || meanOf(whole.rows) <= STEADY * meanOf(round.rows)) return whole;
+          open = [whole];
         }
       }
       const next: Tried[] = [];
@@ -616,17 +635,22 @@ class Search {
 
   /** Finds the nearest values on both sides of the best that the data exclude, of a ladder of steps: a part of a long text. */
   async nearest({ at }: Scale, best: number, rows: readonly number[]): Promise<Range> {
+    const steps = [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50];
+    const hasNoise = sum(rows) > rows.length * LEAST_NOISE ** 2;
     const side = async (sign: number): Promise<number | undefined> => {
-      let least = 0;
-      for (const step of [1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 5, 10, 50]) {
-        if (Math.log(step) < least) continue;
-        const one = at(best * step ** sign);
+      let [below, excluded, next] = [-1, steps.length, hasNoise ? steps.indexOf(1.1) : 0];
+      let found: number | undefined;
+      while (excluded - below > 1) {
+        const one = at(best * steps[next]! ** sign);
         const worse = await this.worse(rows, one, this.part);
-        if (worse >= APART) return one.value;
-        // Squares grow as those of the distance, so that shorter steps than this are not excluded either.
-        least = worse > 0 ? 0.7 * Math.log(step) * Math.sqrt(APART / worse) : 0;
+        if (worse >= APART) [excluded, found] = [next, one.value];
+        else below = next;
+        // Squares grow as those of the distance.
+        const least = Math.log(steps[next]!) * Math.sqrt(APART / Math.max(worse, 1));
+        const first = steps.findIndex((step) => Math.log(step) >= least);
+        next = Math.min(excluded - 1, Math.max(below + 1, first < 0 ? excluded - 1 : first));
       }
-      return undefined;
+      return found;
     };
     return [await side(-1), await side(1)];
   }
@@ -657,7 +681,6 @@ async function boundsOf(
   ];
 }
 
-const isNothing = ({ squares, rows }: Tried): boolean => squares <= rows.length * LEAST_NOISE ** 2;
 const squareOf = (row: Float64Array): number => row.reduce((total, one) => total + one * one, 0) / row.length;
 const sum = (list: readonly number[]): number => list.reduce((total, one) => total + one, 0);
 const bySquares = (a: Tried, b: Tried): number => a.squares - b.squares;
@@ -671,6 +694,9 @@ async function squaresOf(all: readonly Observed[], expected: Expected, change: C
 
 /** Differences of numbers that are nearer than this are not looked for: a range is half a percent wide. */
 const PRECISE = 5e-4;
+/** A number is not fitted further where a step of this logarithm is better by less than that: a likelihood ratio of 1.6. */
+const NEAR_STEP = 0.05;
+const UNSEEN = 1;
 
 /**
  * Finds the value near `start` that leaves the least squares, by steps of Gauss and Newton on the logarithm: differences
@@ -702,6 +728,9 @@ async function approach(
     }
     const log = Math.max(middle - most, Math.min(middle + most, best.log - ((other.log - best.log) * along) / across));
     if (!(Math.abs(log - best.log) > PRECISE)) break;
+    const { squares, rows } = best.found;
+    const isNear = Math.abs(log - best.log) < NEAR_STEP;
+    if (isNear && rows.length * (along ** 2 / across) <= UNSEEN * squares) break;
     const next = await at(log);
     if (next.found.squares < best.found.squares) [best, other] = [next, best];
     else other = next;
@@ -845,7 +874,7 @@ async function conclude(found: {
   const others = whole.filter(({ hypothesis }) => {
     return hypothesis.says !== first.hypothesis.says && (scale === undefined || hypothesis.scale !== scale);
   });
-  const fits = within || search.isNoise(bestSquares) || left(first) <= EXPLAINED * common.difference;
+  const fits = within || search.isNoise(bestSquares, [0, 0], EXPLAINED * common.difference);
   const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.rows));
   const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
   // Those that the first tokens exclude are not run over all of them.

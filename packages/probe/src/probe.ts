@@ -48,6 +48,8 @@ const SINGLES = 24;
 const LONGER = 16;
 /** The positions that are asked for where each takes a request. */
 const MOST_ROWS = 256;
+/** Those of them at the beginning of the text. */
+const FIRST_ROWS = 64;
 
 /**
  * Asks a server for log-probabilities of a text, and says from which RoPE, positions and weights they come.
@@ -168,12 +170,13 @@ function tokensOf(tokenizer: Tokenizer, text: string, count: number): number[] {
   return tokens.slice(0, count);
 }
 
-/** Spreads at most 256 lengths evenly up to the whole text. */
+/** All of the first lengths, where a row excludes most at the least price, and others spread evenly up to the whole text. */
 function lengthsOf(count: number): number[] {
-  const lengths = new Set<number>();
-  for (let n = 1; n <= Math.min(count, MOST_ROWS); n++)
-    lengths.add(Math.max(1, Math.round((n * count) / Math.min(count, MOST_ROWS))));
-  return [...lengths];
+  const first = Math.min(count, FIRST_ROWS);
+  const others = Math.min(count, MOST_ROWS) - first;
+  return Array.from({ length: first + others }, (_, n) =>
+    n < first ? n + 1 : first + Math.round(((n + 1 - first) * (count - first)) / others),
+  );
 }
 
 /** Makes the ways between tokens and texts. The text of a token is that inside of a sentence. */
