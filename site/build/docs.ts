@@ -248,7 +248,11 @@ class Docs {
       title,
       description: first.length > 155 ? `${first.slice(0, 152)}…` : first,
       entry: 'src/docs/docs.ts',
-      content: this.#frame(name, html, toc.length > 1 ? `<ul>${toc.join('')}</ul>` : ''),
+      content: this.#frame(
+        name,
+        name.startsWith('api/') ? folded(html) : html,
+        toc.length > 1 ? `<ul>${toc.join('')}</ul>` : '',
+      ),
     });
   }
 
@@ -291,6 +295,15 @@ class Docs {
     return `<div class="docs${name === '' ? ' docs-home' : ''}"><search id="docs-search" data-docs="${'../'.repeat(name === '' ? 0 : name.split('/').length) || './'}"></search>${side}<article class="docs-text">${html}</article>${beside}</div>`;
   }
 }
+
+/** Folds each name of an API page, which would be up to 160 screens long. A link to a part of it unfolds it. */
+const folded = (html: string): string =>
+  html
+    .split(/(?=<h[23] id=)/)
+    .map((part) =>
+      part.replace(/^(<h3 .*?<\/h3>)(.*)$/s, '<details class="docs-name"><summary>$1</summary>$2</details>'),
+    )
+    .join('');
 
 const escapeHtml = (text: string): string =>
   text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');

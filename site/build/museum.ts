@@ -406,7 +406,7 @@ function listOf(all: readonly Exhibit[]): string {
     return `<details class="museum-kind" data-cause="${cause}"${n === 0 ? ' open' : ''}><summary><h2>${cause}: ${escaped(CAUSES[cause])} <span class="tag">${list.length}</span></h2></summary><ul class="museum-room">${list.map(card).join('')}</ul></details>`;
   });
   return `<h1>The museum of wrong kernels</h1>
-<p class="lead">${all.length} ways in which RoPE kernels were wrong, each reported in public. Each ran on the model that shows it, beside the right kernel, when this site was built.</p>
+<p class="lead">${all.length} ways in which RoPE kernels were wrong, each reported in public. Each ran beside the right kernel when this site was built, on a model that shows it if one does.</p>
 <p>A picture has pairs of one head as dials: of the right kernel on the left, of the wrong one on the right. A row is a token, from low positions to high ones; a column is a pair. Orange is beyond the tolerance, with the right arrow behind it.</p>
 <form class="fields" id="museum-filter" hidden>
 <label class="field"><span>Search</span><input type="search" name="q" placeholder="such as bf16, decode or llama.cpp"></label>

@@ -90,7 +90,7 @@ export const PAGES: readonly Page[] = [
     },
   ),
   page('check', 'Check', 'What this browser gets right', 'Runs every suite on the CPU, GPU and NPU of this browser.', {
-    lead: 'Every test case that Ropewalk has, run here on your own CPU, GPU and NPU: the vectors of ggml, ONNX, InfiniOp, LLAISYS, CANN, HuggingFace and flash-attn, each within its own tolerance.',
+    lead: 'Every test case that Ropewalk has, run here on the CPU and the GPU, and through WebNN on what the browser has for it: the vectors of ggml, ONNX, InfiniOp, LLAISYS, CANN, HuggingFace and flash-attn, each within its own tolerance.',
   }),
   page(
     'bench',

@@ -10,6 +10,9 @@ declare module 'virtual:figures' {
   export const DEPENDENCIES: number;
   /** The number of entries in the catalogue of wrong kernels. */
   export const KNOWN_BUGS: number;
+  /** The bytes and the count of the bundled model's weights. */
+  export const MARLINE_BYTES: number;
+  export const MARLINE_WEIGHTS: number;
 }
 
 /** build/museum.ts makes this module. */

@@ -55,6 +55,10 @@ describe('Check in Chromium', { skip: noBrowser }, () => {
     // The bound is a share of the time, which does not depend on the speed of the machine.
     const blocked = long.reduce((sum, duration) => sum + duration, 0) / (performance.now() - start);
     assert.ok(blocked < 0.5, `blocked for ${blocked} of the time: ${long.join(', ')} ms`);
+    // No GPU computes in f64.
+    await page.getByRole('searchbox').fill('type=f64');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/^(\d+) of \1: 0 right, 0 wrong, \1 not supported/).waitFor();
     await page.getByRole('searchbox').fill('');
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.getByText(/^[1-9]\d* cases so far/).waitFor();

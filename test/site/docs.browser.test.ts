@@ -6,6 +6,7 @@ import { describe, test } from 'node:test';
 import { DOCS_PAGES } from '../../site/build/docs.js';
 import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
 import { builtSite, DIST, openedSite, UNDER, violations } from '../support/site.js';
+import { until } from '../support/until.js';
 
 /** Reads the HTML of every page, by its path. */
 function htmlPages(): Map<string, string> {
@@ -56,6 +57,19 @@ test('the API reference is among the pages where npm run docs has written it', (
 
 describe('Docs in Chromium', { skip: noBrowser }, () => {
   const opened = openedSite({ flags: SOFTWARE_GPU });
+
+  test('an API page is at most 20 screens long, and a link to a part of it unfolds that', async (t) => {
+    if (!existsSync(join(DIST, '../../docs/api/README.md'))) return t.skip('no API reference is built: npm run docs');
+    const { page } = await opened.visit('docs/api/ropewalk/');
+    assert.ok(((await page.evaluate('document.documentElement.scrollHeight / innerHeight')) as number) <= 20);
+    await page.goto(`${opened.site.origin}${UNDER}docs/api/ropewalk/#allocate`);
+    const part = page.locator('#allocate');
+    await until(
+      () => part.evaluate((one) => one.checkVisibility() && Math.abs(one.getBoundingClientRect().top) < innerHeight),
+      'the part is in sight',
+    );
+    await page.context().close();
+  });
 
   test('a page reads without JavaScript', async () => {
     const context = await opened.browser.newContext({ javaScriptEnabled: false });

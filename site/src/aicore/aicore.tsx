@@ -106,6 +106,7 @@ function Timeline({
   const [svg, setSvg] = useState('');
   const [program, setProgram] = useState<Program>();
   const [line, setLine] = useState<number>();
+  const [told, setTold] = useState('');
   const picture = useRef<HTMLElement>(null);
   const source = useRef<HTMLElement>(null);
   const drag = useRef<{ readonly x: number; readonly from: number } | undefined>(undefined);
@@ -145,6 +146,7 @@ function Timeline({
   };
   const chooseBar = (target: EventTarget | null): void => {
     const bar = (target as Element | null)?.closest<SVGElement>('[data-index]');
+    if (bar) setTold(bar.querySelector('title')?.textContent ?? '');
     const at = bar ? program?.lineOf[Number(bar.dataset.index)] : undefined;
     if (at === undefined) return;
     setLine(at);
@@ -240,8 +242,11 @@ function Timeline({
           }}
         />
         <figcaption>
-          Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar for
-          its line below, its bytes, and what it waited for.
+          Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar or
+          touch it for its line below, its bytes, and what it waited for.
+          <span class="aicore-told" role="status">
+            {told}
+          </span>
         </figcaption>
       </figure>
       {program === undefined ? (
@@ -520,6 +525,9 @@ function AiCore() {
             >
               Save block 0 for Perfetto
             </button>
+            <span class="muted">
+              Open the file at <a href="https://ui.perfetto.dev/">ui.perfetto.dev</a>.
+            </span>
           </div>
         </>
       )}

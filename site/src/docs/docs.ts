@@ -2,6 +2,7 @@
 import './docs.css';
 import { proxy } from 'comlink';
 import type MiniSearch from 'minisearch';
+import { scrollToHash } from '../shared/hash.js';
 import { helper } from '../shared/worker.js';
 import { BASE } from '../shell/base.js';
 import type { Examples } from './run.worker.js';
@@ -166,3 +167,5 @@ for (const block of document.querySelectorAll<HTMLElement>('.docs-code')) {
 }
 // Beside the text there is room for the list of pages. On a phone an open one would push the text down.
 if (matchMedia('(min-width: 980px)').matches) document.querySelector('.docs-side')?.setAttribute('open', '');
+scrollToHash();
+addEventListener('hashchange', scrollToHash);

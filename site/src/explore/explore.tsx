@@ -256,13 +256,13 @@ function Explore({ given, failed }: { readonly given: readonly Source[]; readonl
       <div class="explore-choose">
         <div class="card">
           <ModelSelect
-            label={`One of ${MODELS.length} published models`}
+            label={`One of ${MODELS.length} published models, or one that you opened`}
             value={id}
             sources={sources}
             onChange={setId}
           />
           <p class="muted explore-hint">
-            Their figures are fields of the config.json files that their makers published.
+            Figures of published models are fields of the config.json files of their makers.
           </p>
         </div>
         <ModelField

@@ -1,7 +1,15 @@
 /** The page Home explains Ropewalk, shows a head that turns, and has a link for each kind of user. @module */
 import './home.css';
 import { BUGS, FIRST_BUG, RIGHT, WRONG } from 'virtual:broken';
-import { BY_FORMULAS, BY_PEERS, CASES, DEPENDENCIES, KNOWN_BUGS } from 'virtual:figures';
+import {
+  BY_FORMULAS,
+  BY_PEERS,
+  CASES,
+  DEPENDENCIES,
+  KNOWN_BUGS,
+  MARLINE_BYTES,
+  MARLINE_WEIGHTS,
+} from 'virtual:figures';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
 import type { BrokenModel } from '../shared/broken-model.worker.js';
@@ -34,8 +42,10 @@ const q = rw.tensor(new Float32Array(2 * 8 * 64).fill(1), { shape: [2, 8, 64] })
 const y = rw.rope(q, [8190, 8191], { pairing: 'half', base: 500000 });
 console.log(await y.read());`;
 
+const millions = (count: number): string => (count / 1e6).toFixed(1);
+/** SmolLM2's numbers are those of its page on the hub: it is not here when the site is built. */
 const MODELS = {
-  marline: { words: 'marline (3.5 MB)', weights: '1.8 million' },
+  marline: { words: `marline (${millions(MARLINE_BYTES)} MB)`, weights: `${millions(MARLINE_WEIGHTS)} million` },
   SmolLM2: { words: 'SmolLM2 (269 MB)', weights: '135 million' },
 } as const;
 const isModel = (text: string): text is keyof typeof MODELS => text in MODELS;

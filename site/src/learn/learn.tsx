@@ -1,10 +1,12 @@
 /** The page Learn explains RoPE in ten minutes with moving figures. @module */
 import './learn.css';
+import { FIRST_BUG, RIGHT, WRONG } from 'virtual:broken';
 import { KNOWN_BUGS } from 'virtual:figures';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { type RopeScaling, ropeFrequencies } from 'ropewalk';
-import { scrollToHash, useAddressNumber } from '../shared/address.js';
+import { useAddressNumber } from '../shared/address.js';
 import { Chart } from '../shared/chart.js';
+import { scrollToHash } from '../shared/hash.js';
 import { PairDials } from '../shared/pair-dials.js';
 import { rotated } from '../shared/rotate.js';
 import { Slider } from '../shared/slider.js';
@@ -103,11 +105,10 @@ function Pairings() {
 function Babbling() {
   return (
     <figure>
-      <TwoTexts bug="weights-permuted-for-half" />
+      <TwoTexts bug={FIRST_BUG} before={[RIGHT, WRONG]} />
       <figcaption>
-        The same weights and prompt. In the wrong one the rows of q and k are in the order of interleaved pairs, as a
-        converter puts them, and are then rotated as if they were not: all that differs is which dimensions turn
-        together.
+        The same weights and prompt. The wrong one rotates interleaved pairs with weights that were trained for halves:
+        all that differs is which dimensions turn together.
       </figcaption>
     </figure>
   );

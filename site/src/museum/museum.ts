@@ -1,6 +1,7 @@
 /** The museum lists each known bug. The build draws the cards, and this script filters them. @module */
 import './museum.css';
-import { fromAddress, scrollToHash, toAddress } from '../shared/address.js';
+import { fromAddress, toAddress } from '../shared/address.js';
+import { scrollToHash } from '../shared/hash.js';
 
 const form = document.querySelector<HTMLFormElement>('#museum-filter')!;
 const rooms = [...document.querySelectorAll<HTMLDetailsElement>('[data-cause]')];
@@ -47,5 +48,4 @@ form.addEventListener('input', () => {
   show();
 });
 show();
-document.querySelector(':target')?.closest('details')?.setAttribute('open', '');
 scrollToHash();

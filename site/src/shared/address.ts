@@ -1,6 +1,5 @@
 /** Keeps state in the address, so that a user can send a view to somebody. @module */
 import { useEffect, useState } from 'preact/hooks';
-import { decoded } from './remote.js';
 
 /** The keys of the address. The build, which has none, draws what a page shows without them. */
 const pending = new URLSearchParams(globalThis.location?.search);
@@ -78,11 +77,6 @@ export function useAddressStep<T extends string>(
     setValue(next);
   };
   return [value, step];
-}
-
-/** Scrolls to the element that the address names after #, once a page has drawn it. */
-export function scrollToHash(): void {
-  document.getElementById(decoded(location.hash.slice(1)))?.scrollIntoView();
 }
 
 /**

@@ -9,8 +9,8 @@ import uPlot from 'uplot';
 import { color, useTheme } from './colors.js';
 
 /** Writes a value of an axis or the legend. uPlot itself rounds to three decimals even for smaller values. */
-function figure(value: number | null): string {
-  if (value === null) return '–';
+function figure(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '';
   const size = Math.abs(value);
   return size > 0 && size < 0.001
     ? value.toExponential(size === 10 ** Math.round(Math.log10(size)) ? 0 : 2)
@@ -26,6 +26,9 @@ export interface Series {
   /** Draws the line dashed. */
   readonly dashed?: boolean;
 }
+
+/** The colors of series, as style.css has them. Later series have them again, dashed. */
+const COLORS = 5;
 
 /** The height of a chart without its legend, in pixels, as style.css has it too. */
 const HEIGHT = 280;
@@ -71,22 +74,26 @@ export function Chart(props: {
       width: Math.max(120, home.clientWidth),
       height: HEIGHT,
       ...(logX && { padding: [null, 36, null, null] }), // a label such as 1,000,000 ends past the last tick
-      scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
+      // A logarithmic axis would go on to the next power of ten.
+      scales: {
+        x: { time: false, distr: logX ? 3 : 1, ...(logX && { range: (_, from, to) => [from, to] }) },
+        y: { distr: logY ? 3 : 1 },
+      },
       axes: [
         { ...axis, label: xLabel, ...(logX && { values: ticks }) },
         { ...axis, label: yLabel, size: 64, ...(logY && { values: ticks }) },
       ],
       cursor: { points: { size: 7 } },
       series: [
-        { label: xLabel || 'x' },
+        { label: xLabel || 'x', value: (_, value: number | null) => figure(value) },
         ...series.map(({ label, as = 'line', dashed }, i): uPlot.Series => {
-          const stroke = color(`s${(i % 5) + 1}`);
+          const stroke = color(`s${(i % COLORS) + 1}`);
           return {
             label,
             stroke,
             value: (_, value: number | null) => figure(value),
             width: as === 'points' ? 0 : 2,
-            ...(dashed && { dash: [6, 4] }),
+            ...((dashed || i >= COLORS) && { dash: [6, 4] }),
             ...(as === 'bars' && { fill: stroke, paths: uPlot.paths.bars!({ size: [0.7, 60] }) }),
             points: { show: as === 'points', size: 6, fill: stroke },
           };

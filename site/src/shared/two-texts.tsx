@@ -1,6 +1,7 @@
 /** Shows what a model writes with the right kernel, and beside it with one that has a known bug. @module */
 import './two-texts.css';
 import { PROMPT } from 'virtual:broken';
+import { MARLINE_BYTES } from 'virtual:figures';
 import { proxy } from 'comlink';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -37,7 +38,7 @@ export function TwoTexts(props: {
   readonly wrong?: ComponentChildren;
 }) {
   const { bug, asked = 0, before = ['', ''], model } = props;
-  const costs = model?.costs ?? '3.5 MB from this site';
+  const costs = model?.costs ?? `${(MARLINE_BYTES / 1e6).toFixed(1)} MB from this site`;
   const [texts, setTexts] = useState(before);
   const [busy, setBusy] = useState(false);
   const [done, setDone] = useState(false);

@@ -78,7 +78,12 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   if (isLimited) encoder.copyBufferToBuffer(buffers.at(-1)!, 0, read, y.size, 4);
   device.queue.submit([encoder.finish()]);
   const refused = await device.popErrorScope();
-  if (refused) throw new Error(refused.message);
+  if (refused)
+    throw new Error(
+      /binding/i.test(refused.message)
+        ? `The shader's bindings are not those that this page gives: rename them to the ones in its list. The GPU says: ${refused.message}`
+        : refused.message,
+    );
   await read.mapAsync(READ);
   const result = read.getMappedRange().slice(0);
   if (new Uint32Array(result, y.size)[0] !== 0)

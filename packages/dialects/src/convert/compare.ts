@@ -391,7 +391,7 @@ function verdictOf(
       !sameWindow &&
       'Different dimensions rotate: one side rotates dimensions that the other leaves alone, from position 1 on. ' +
         'With the same weights the output is noise.',
-    sameWindow && !rounding && maxRelInvFreq > ROUNDING && apartSentence(apart),
+    sameWindow && !rounding && maxRelInvFreq > ROUNDING && apartSentence(apart, layout === 'different'),
     axes.length > 0 && axesSentence(axes, a.rope, b.rope),
     magnitude > ROUNDING && `Attention scores of B are those of A times ${brief(factor)} at every length: ${effect}.`,
     // Beside another difference, NMSE and angles are not those of the arithmetic.
@@ -403,16 +403,19 @@ function verdictOf(
   return ['The same RoPE: both rotate every pair alike.'];
 }
 
-function apartSentence(apart: RopeComparison['apart']): string {
+/** @param isNoise - whether another difference makes the output noise at any length */
+function apartSentence(apart: RopeComparison['apart'], isNoise: boolean): string {
   const at = (rad: number): number | undefined => apart.find((one) => one.rad === rad)?.position;
   const [small, large] = [at(0.1), at(1)];
   if (small === undefined) return 'Frequencies differ, but no angle is 0.1 rad apart at any position of an i32.';
   const far = large === undefined ? '' : ` and 1 rad apart from ${large} on`;
+  const from = `Angles are 0.1 rad apart from position ${small} on${far}`;
+  if (isNoise) return `${from}.`;
   const prompt =
     small > 16
       ? `prompts shorter than about ${small} tokens work, and longer ones give worse and worse output`
       : 'even short prompts give wrong output';
-  return `Angles are 0.1 rad apart from position ${small} on${far}: with the same weights ${prompt}.`;
+  return `${from}: with the same weights ${prompt}.`;
 }
 
 function axesSentence(pairs: readonly number[], a: EffectiveRope, b: EffectiveRope): string {
