@@ -296,6 +296,7 @@ describe('Diagnose in Chromium', { skip: noBrowser }, () => {
     const about = page.getByRole('link', { name: 'All about frequencies-over-head-dim' });
     assert.match((await about.getAttribute('href'))!, /museum\/frequencies-over-head-dim\/$/);
     await page.waitForURL(/demo=1/);
+    assert.doesNotMatch(await page.locator('main').innerText(), /(^|\s)--[a-z]/, 'a page has fields, no options');
     assert.deepEqual(bad, []);
     await page.context().close();
   });

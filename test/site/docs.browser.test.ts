@@ -1,23 +1,12 @@
 /** Tests Docs: every link has a target, the search finds pages, and examples run in the page. */
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { DOCS_PAGES } from '../../site/build/docs.js';
 import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
-import { builtSite, DIST, openedSite, UNDER, violations } from '../support/site.js';
+import { DIST, htmlPages, openedSite, UNDER, violations } from '../support/site.js';
 import { until } from '../support/until.js';
-
-/** Reads the HTML of every page, by its path. */
-function htmlPages(): Map<string, string> {
-  builtSite();
-  return new Map(
-    readdirSync(DIST, { recursive: true, encoding: 'utf8' })
-      .map((name) => name.replaceAll('\\', '/'))
-      .filter((name) => name.endsWith('index.html'))
-      .map((name) => [name.slice(0, -'index.html'.length), readFileSync(join(DIST, name), 'utf8')]),
-  );
-}
 
 test('every link of every page leads to a page or a file, and every anchor to a heading', () => {
   const pages = htmlPages();

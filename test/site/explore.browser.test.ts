@@ -210,6 +210,21 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
     }
   });
 
+  test('a passport and a recording of a server are not read as models: the page says where they open', async () => {
+    const { page, wrong } = await opened.visit('explore/');
+    const drop = (name: string): Promise<void> =>
+      page
+        .locator('input[type=file]')
+        .first()
+        .setInputFiles({ name, mimeType: 'application/json', buffer: Buffer.from('{}') });
+    await drop('rope-passport.json');
+    await page.getByText(/^rope-passport\.json: a passport is held against a model/).waitFor();
+    await drop('answers.jsonl');
+    await page.getByText(/^answers\.jsonl: a recording of a server opens in the page Probe/).waitFor();
+    assert.deepEqual(wrong, []);
+    await page.context().close();
+  });
+
   test('passport: a stamp is held against the model', async () => {
     const { page, wrong } = await opened.visit(`explore/?tab=passport&model=${encodeURIComponent(LLAMA)}`);
     const panel = page.getByRole('tabpanel', { name: 'Passport' });

@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { PAGES } from '../../site/build/page-list.js';
 import { pageHtml } from '../../site/build/pages.js';
 import { noBrowser, SOFTWARE_GPU } from '../support/browser.js';
-import { builtSite, DIST, openedSite, UNDER, violations } from '../support/site.js';
+import { builtSite, DIST, htmlPages, openedSite, UNDER, violations } from '../support/site.js';
 
 /** Returns the gzipped bytes of the scripts that a page loads first: its entry and the entry's static imports. */
 function firstLoad(path: string): number {
@@ -23,6 +23,18 @@ test('Home loads at most 60 kB of script, gzipped', () => {
   builtSite();
   const bytes = firstLoad('');
   assert.ok(bytes > 1000 && bytes <= 60_000, `${bytes} bytes`);
+});
+
+test('what pages say of the project is so', () => {
+  const pages = htmlPages();
+  const home = pages.get('')!;
+  assert.match(home, /Nothing is published yet: the commands and imports below need an <a [^>]*>install from a clone/);
+  assert.match(home, /GPUs have no f64, and leave those cases out/);
+  assert.match(home, /After the first visit this browser keeps the pages, \d+\.\d MB/);
+  assert.doesNotMatch(home, /npm install ropewalk/);
+  for (const [path, html] of pages) assert.doesNotMatch(html, /your own CPU, GPU and NPU/, path);
+  const learn = /raises the base: the first pair keeps its speed, and each next one loses more/;
+  assert.match(pages.get('learn/')!, learn);
 });
 
 test('every page has a link to the repository and its issues once the address is known', () => {

@@ -1,6 +1,6 @@
 /** Builds the site once per run, serves it under a sub-path, and watches for errors and forbidden requests. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
@@ -24,6 +24,17 @@ export function builtSite(): void {
     });
     if (status !== 0) throw new Error(`vite build site: ${stderr}`);
   });
+}
+
+/** Reads the HTML of every page, by its path. */
+export function htmlPages(): Map<string, string> {
+  builtSite();
+  return new Map(
+    readdirSync(DIST, { recursive: true, encoding: 'utf8' })
+      .map((name) => name.replaceAll('\\', '/'))
+      .filter((name) => name.endsWith('index.html'))
+      .map((name) => [name.slice(0, -'index.html'.length), readFileSync(join(DIST, name), 'utf8')]),
+  );
 }
 
 /** The headers of a cross-origin isolated site, which may use threads. */

@@ -219,9 +219,20 @@ function readAs({ read, as }: Side, context: number | undefined): ComparedSide {
   return { rope: { ...rope, layers }, recipe: 'float64' };
 }
 
+/** Files of ours that open elsewhere. */
+const ELSEWHERE: readonly (readonly [kind: RegExp, words: string])[] = [
+  [
+    /passport.*\.json$/i,
+    'a passport is held against a model: open the model here, then the passport in its tab Passport.',
+  ],
+  [/\.jsonl(\.gz)?$/i, 'a recording of a server opens in the page Probe.'],
+];
+
 const worker = {
   /** Reads a model's files: a JSON, a GGUF or its parts, or a folder. It reads only the headers of weights. */
   async open(files: readonly File[]): Promise<Opened> {
+    for (const [kind, words] of ELSEWHERE)
+      if (files.length === 1 && kind.test(files[0]!.name)) throw new Error(`${files[0]!.name}: ${words}`);
     const jsons = files.filter(({ name }) => /\.json$/i.test(name));
     const config =
       jsons.find(({ name }) => name === 'config.json') ?? (files.length === jsons.length ? jsons[0] : undefined);

@@ -136,8 +136,9 @@ function Broken() {
       />
       <p class="muted">
         {isBundled ? <a href={`${BASE}docs/marline/`}>marline</a> : 'SmolLM2'}, a model of {MODELS[model].weights}{' '}
-        weights, continues the same words greedily, and only the kernel of RoPE differs. The dials are the pairs of one
-        head of {HEAD_DIM} dimensions. <a href={`${BASE}learn/`}>Learn how RoPE works</a>, or{' '}
+        weights, continues the same words greedily, and only the kernel of RoPE differs. {BUGS.length} of the{' '}
+        {KNOWN_BUGS} known bugs can show in marline, and are offered. The dials are the pairs of one head of {HEAD_DIM}{' '}
+        dimensions. <a href={`${BASE}learn/`}>Learn how RoPE works</a>, or{' '}
         <a href={`${BASE}learn/#babble`}>See it babble</a>
       </p>
     </section>
