@@ -65,6 +65,8 @@ export function Chart(props: {
       ] as uPlot.AlignedData,
     [x, series, logY],
   );
+  const latest = useRef(data);
+  latest.current = data;
   const looks = JSON.stringify(series.map(({ values: _, ...look }) => look));
   useEffect(() => {
     const home = place.current!;
@@ -100,13 +102,19 @@ export function Chart(props: {
         }),
       ],
     };
-    const made = new uPlot(options, data, home);
-    chart.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: Math.max(120, home.clientWidth), height: HEIGHT }));
-    watch.observe(home);
+    const watch = new ResizeObserver(() =>
+      chart.current?.setSize({ width: Math.max(120, home.clientWidth), height: HEIGHT }),
+    );
+    // Each chart is made in a task of its own, so that a page with many of them does not stop.
+    const timer = setTimeout(() => {
+      chart.current = new uPlot(options, latest.current, home);
+      watch.observe(home);
+    });
     return () => {
+      clearTimeout(timer);
       watch.disconnect();
-      made.destroy();
+      chart.current?.destroy();
+      chart.current = undefined;
     };
   }, [looks, xLabel, yLabel, logX, logY, theme]);
   useEffect(() => {
