@@ -199,7 +199,7 @@ describe('Write in Chromium', { skip: noBrowser }, () => {
     // Run once more, while a shader holds the GPU: the second one is judged, and the first is not heard of again.
     const held = shader.replace(
       /if \(row >= .*/,
-      'for (var n = 0; n < 500000; n++) { y[0] += 1.0; workgroupBarrier(); }',
+      'for (var n = 0; n < 100000; n++) { y[0] += 1.0; workgroupBarrier(); }',
     );
     await edit(page, held);
     await run(page);
