@@ -11,8 +11,8 @@ import type { Plugin } from 'vite';
 
 const SITE = join(import.meta.dirname, '..');
 
-/** Stands in pages for the megabytes that the service worker keeps, which are known once all of them are built. */
-export const KEPT_SIZE = 'KEPT_SIZE';
+/** Stands in pages for the megabytes that the service worker fetches, as gzip, which are known once all of them are built. */
+export const SENT_SIZE = 'SENT_SIZE';
 
 /** Writes sw.js: site/build/sw.js with the list of the site's files and a version that is a hash of their bytes. */
 export function offline(): Plugin {
@@ -30,17 +30,17 @@ export function offline(): Plugin {
         };
         const files: string[] = [];
         const sent = (bytes: string | Uint8Array): number => gzipSync(bytes).length;
-        let kept = 0;
+        let all = 0;
         for (const [name, file] of Object.entries(bundle))
-          if (!name.startsWith('data/')) kept += sent(file.type === 'chunk' ? file.code : file.source);
+          if (!name.startsWith('data/')) all += sent(file.type === 'chunk' ? file.code : file.source);
         for (const name of readdirSync(join(SITE, 'public')).sort()) {
           const bytes = readFileSync(join(SITE, 'public', name));
-          kept += sent(bytes);
+          all += sent(bytes);
           add(name, bytes);
         }
         for (const file of Object.values(bundle))
           if (file.type === 'asset' && file.fileName.endsWith('.html'))
-            file.source = String(file.source).replace(KEPT_SIZE, (kept / 1e6).toFixed(1));
+            file.source = String(file.source).replace(SENT_SIZE, (all / 1e6).toFixed(1));
         for (const [name, file] of Object.entries(bundle).sort(([a], [b]) => (a < b ? -1 : 1)))
           add(name.replace(/(^|\/)index\.html$/, '$1'), file.type === 'chunk' ? file.code : file.source);
         const source = readFileSync(join(import.meta.dirname, 'sw.js'), 'utf8')

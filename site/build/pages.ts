@@ -7,7 +7,7 @@ import { createServer, type Plugin, type ViteDevServer } from 'vite';
 import { HUB, ROOT_MARK } from '../src/shell/base.js';
 import { DOCS_PAGES } from './docs.js';
 import { museumPages } from './museum.js';
-import { KEPT_SIZE } from './offline.js';
+import { SENT_SIZE } from './offline.js';
 import { escaped, PAGES, type Page } from './page-list.js';
 
 const SITE = join(import.meta.dirname, '..');
@@ -76,8 +76,8 @@ export function pageHtml(page: Page, app: string, built: boolean, repository = R
       const here = page.path === path || page.path.startsWith(`${path}/`);
       return `<a href="${base}${path}/"${here ? ' aria-current="page"' : ''}>${nav}</a>`;
     });
-  const keeps = built
-    ? ` After the first visit this browser keeps the pages, ${KEPT_SIZE} MB, so that they work without a network.`
+  const fetches = built
+    ? ` After the first visit this browser fetches the other pages too, ${SENT_SIZE} MB, so that they work without a network.`
     : '';
   const source = repository
     ? ` <a href="${escaped(repository)}">Source</a>, <a href="${escaped(repository)}/issues">issues</a>.`
@@ -119,7 +119,7 @@ ${preview}
 <button id="theme" class="plain" type="button" hidden></button>
 </header>
 <main id="main" tabindex="-1">${content ?? ''}</main>
-<footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${keeps}${source}</p></footer>
+<footer class="bottom"><p>Everything runs in this page. Nothing that you drop here leaves your device.${fetches}${source}</p></footer>
 </body>
 </html>
 `;

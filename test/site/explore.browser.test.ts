@@ -212,14 +212,14 @@ describe('Explore in Chromium', { skip: noBrowser }, () => {
 
   test('a passport and a recording of a server are not read as models: the page says where they open', async () => {
     const { page, wrong } = await opened.visit('explore/');
-    const drop = (name: string): Promise<void> =>
+    const drop = (name: string, text: string): Promise<void> =>
       page
         .locator('input[type=file]')
         .first()
-        .setInputFiles({ name, mimeType: 'application/json', buffer: Buffer.from('{}') });
-    await drop('rope-passport.json');
+        .setInputFiles({ name, mimeType: 'application/json', buffer: Buffer.from(text) });
+    await drop('rope-passport.json', '{"form":"rope-passport/1"}');
     await page.getByText(/^rope-passport\.json: a passport is held against a model/).waitFor();
-    await drop('answers.jsonl');
+    await drop('answers.jsonl', '{}');
     await page.getByText(/^answers\.jsonl: a recording of a server opens in the page Probe/).waitFor();
     assert.deepEqual(wrong, []);
     await page.context().close();

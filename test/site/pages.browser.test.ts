@@ -30,7 +30,7 @@ test('what pages say of the project is so', () => {
   const home = pages.get('')!;
   assert.match(home, /Nothing is published yet: the commands and imports below need an <a [^>]*>install from a clone/);
   assert.match(home, /GPUs have no f64, and leave those cases out/);
-  assert.match(home, /After the first visit this browser keeps the pages, \d+\.\d MB/);
+  assert.match(home, /After the first visit this browser fetches the other pages too, \d+\.\d MB/);
   assert.doesNotMatch(home, /npm install ropewalk/);
   for (const [path, html] of pages) assert.doesNotMatch(html, /your own CPU, GPU and NPU/, path);
   const learn = /raises the base: the first pair keeps its speed, and each next one loses more/;

@@ -236,7 +236,7 @@ export async function judge(
         await search.goOn(tried);
         await search.lead(tried);
       };
-      // Where the rows before a place differ more and more, a frequency is likelier than a place.
+      // Rows before a wrong place differ by noise alone. Where they differ by more, a frequency is likelier, and tried first.
       const isPlace = at !== undefined && search.isNoise(search.own.slice(0, at));
       if (isPlace) await tryPlaces();
       const begun: Begun[] = [];

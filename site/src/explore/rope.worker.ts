@@ -14,7 +14,7 @@ import {
   PEERS,
   passportOf,
 } from '@ropewalk/dialects';
-import { checkStamp, describeReading, rotationMatrix } from '@ropewalk/dialects/internal';
+import { checkStamp, describeReading, rotationMatrix, STAMP_FORM } from '@ropewalk/dialects/internal';
 import { parseJson, readExactly, SAFETENSORS_INDEX, safetensorsHeaderOf, safetensorsShards } from '@ropewalk/formats';
 import {
   type AnglePrecision,
@@ -147,6 +147,10 @@ async function openJson(config: File, files: readonly File[]): Promise<Opened> {
   const read = async (file: File): Promise<unknown> =>
     parseJson(await readExactly(await counted(file, count), 0, file.size, file.name), file.name);
   const json = await read(config);
+  if ((json as { form?: unknown } | null)?.form === STAMP_FORM)
+    throw new Error(
+      `${config.name}: a passport is held against a model. Open the model here, then the passport in its tab Passport.`,
+    );
   const shards = files.filter(({ name }) => /\.safetensors$/i.test(name));
   const common = { kind: 'json' as const, file: config.name, json };
   if (shards.length === 0) return { ...common, bytesRead: count.bytes, bytes: config.size };
@@ -219,20 +223,9 @@ function readAs({ read, as }: Side, context: number | undefined): ComparedSide {
   return { rope: { ...rope, layers }, recipe: 'float64' };
 }
 
-/** Files of ours that open elsewhere. */
-const ELSEWHERE: readonly (readonly [kind: RegExp, words: string])[] = [
-  [
-    /passport.*\.json$/i,
-    'a passport is held against a model: open the model here, then the passport in its tab Passport.',
-  ],
-  [/\.jsonl(\.gz)?$/i, 'a recording of a server opens in the page Probe.'],
-];
-
 const worker = {
   /** Reads a model's files: a JSON, a GGUF or its parts, or a folder. It reads only the headers of weights. */
   async open(files: readonly File[]): Promise<Opened> {
-    for (const [kind, words] of ELSEWHERE)
-      if (files.length === 1 && kind.test(files[0]!.name)) throw new Error(`${files[0]!.name}: ${words}`);
     const jsons = files.filter(({ name }) => /\.json$/i.test(name));
     const config =
       jsons.find(({ name }) => name === 'config.json') ?? (files.length === jsons.length ? jsons[0] : undefined);
@@ -243,7 +236,9 @@ const worker = {
     throw new Error(
       files.some(({ name }) => /\.safetensors$/i.test(name))
         ? 'A .safetensors file does not say how its model rotates: config.json beside it does. Drop both, or their folder.'
-        : `${named.join(', ')}: expected a config.json, a .gguf, or a folder with one.`,
+        : files.some(({ name }) => /\.jsonl$/i.test(name))
+          ? `${named.join(', ')}: a recording of a server opens in the page Probe.`
+          : `${named.join(', ')}: expected a config.json, a .gguf, or a folder with one.`,
     );
   },
 

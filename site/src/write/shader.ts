@@ -81,7 +81,7 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   if (refused)
     throw new Error(
       /binding/i.test(refused.message)
-        ? `The shader's bindings are not those that this page gives: rename them to the ones in its list. The GPU says: ${refused.message}`
+        ? `The shader's bindings are not those of this page: declare them as the text that it starts with does. The GPU says: ${refused.message}`
         : refused.message,
     );
   await read.mapAsync(READ);
