@@ -59,9 +59,14 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
     device.queue.writeBuffer(buffer, 0, data);
     return buffer;
   });
-  const pipeline = await device.createComputePipelineAsync({
+  const made = device.createComputePipelineAsync({
     layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
     compute: { module: isLimited ? limited : module },
+  });
+  const pipeline = await made.catch(({ message }: Error): never => {
+    const words =
+      "The shader's bindings are not those of this page: declare them as the text that it starts with does.";
+    throw new Error(/binding/i.test(message) ? `${words} The GPU says: ${message}` : message);
   });
   const y = buffers[own.length - 1]!;
   const read = device.createBuffer({ size: y.size + 4, usage: USAGE.mapRead | USAGE.copyDst });
@@ -78,12 +83,7 @@ async function compute(device: GPUDevice, code: string, x: Tensor, plan: RopePla
   if (isLimited) encoder.copyBufferToBuffer(buffers.at(-1)!, 0, read, y.size, 4);
   device.queue.submit([encoder.finish()]);
   const refused = await device.popErrorScope();
-  if (refused)
-    throw new Error(
-      /binding/i.test(refused.message)
-        ? `The shader's bindings are not those of this page: declare them as the text that it starts with does. The GPU says: ${refused.message}`
-        : refused.message,
-    );
+  if (refused) throw new Error(refused.message);
   await read.mapAsync(READ);
   const result = read.getMappedRange().slice(0);
   if (new Uint32Array(result, y.size)[0] !== 0)
