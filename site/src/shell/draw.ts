@@ -4,16 +4,18 @@ import { render, type VNode } from 'preact';
 /**
  * Draws into the page's place, and lets its controls be used, which are disabled until then. What was built is replaced at
  * once: the address, or what the browser keeps, may ask for another view; and taking it over blocked Explore for longer
- * (359 ms for 237, on Lighthouse's phone).
+ * (359 ms for 237, on Lighthouse's phone). It waits for a task of its own, as loading the scripts was one already.
  *
  * @returns the same, which the build makes HTML of
  */
 export function draw(page: VNode): VNode {
   if (typeof document !== 'undefined') {
-    const place = document.querySelector<HTMLFieldSetElement>('#app')!;
-    place.replaceChildren();
-    render(page, place);
-    place.disabled = false;
+    setTimeout(() => {
+      const place = document.querySelector<HTMLFieldSetElement>('#app')!;
+      place.replaceChildren();
+      render(page, place);
+      place.disabled = false;
+    });
   }
   return page;
 }
