@@ -102,7 +102,7 @@ async function ours(model: Decoder.Model, ids: readonly number[], every: number)
 function theirs(path: string, ids: readonly number[], every: number): Answer {
   const at = (name: string): string => join(SCRATCH, name);
   writeFileSync(at('tokens.npy'), writeNpy(Int32Array.from(ids), { dtype: 'i32', shape: [ids.length] }));
-  runPython('llama.py', ['logits', path, at('tokens.npy'), at('rows.npy'), String(every), at('scores.npy')]);
+  runPython('llama.py', ['long', path, at('tokens.npy'), at('rows.npy'), String(every), at('scores.npy')]);
   return { rows: floats(at('rows.npy')), scores: [...floats(at('scores.npy'))] };
 }
 

@@ -1,8 +1,10 @@
 """
 llama.cpp in process, by its C interface: the library is the one that node-llama-cpp brings (`npm run peers`; llama.cpp v0.4.0).
 
-  python llama.py logits MODEL.gguf TOKENS.npy OUT.npy [EVERY SCORES.npy]
-      f32 [tokens, vocabulary], with f32 caches; only of each EVERYth token, and the log-probability of each next token
+  python llama.py logits MODEL.gguf TOKENS.npy OUT.npy [MODEL.gguf TOKENS.npy OUT.npy ...]
+      f32 [tokens, vocabulary], with f32 caches
+  python llama.py long MODEL.gguf TOKENS.npy OUT.npy EVERY SCORES.npy
+      only of each EVERYth token, and the log-probability of each next token
   python llama.py debug MODEL.gguf TOKENS.npy OUT.txt     what llama-eval-callback prints; the f16 caches are its own
   python llama.py greedy MODEL.gguf TOKENS.npy COUNT      the ids that follow, one a line
   python llama.py tokenize MODEL.gguf TEXTS.json OUT.json  the ids of each text, without BOS; special tokens count
@@ -170,7 +172,11 @@ def printed(values, depth=0):
     return lines
 
 
-def debug(path, ids, out):
+def ids_of(path):
+    return np.load(path).reshape(-1)
+
+
+def debug(path, tokens, out):
     """Writes what llama-eval-callback prints of a run."""
     import gguf  # the names of ggml's types
 
@@ -196,6 +202,7 @@ def debug(path, ids, out):
     lines = []
     lib = C.CDLL(os.path.join(FOLDER, "libggml-base.so"))
     lib.ggml_op_desc.restype = C.c_char_p
+    ids = ids_of(tokens)
     Session(path, max(256, len(ids)), on_tensor, 1).logits(ids)
     open(out, "w").write("\n".join(lines) + "\n")
 
@@ -212,8 +219,10 @@ def tokenize(path, texts, out):
     json.dump(found, open(out, "w"))
 
 
-def long_text(session, ids, every, rows_out, scores_out):
+def long_text(path, tokens, rows_out, every, scores_out):
     """Keeps the logits of each `every`th token, and the log-probability of each next token."""
+    ids, every = ids_of(tokens), int(every)
+    session = Session(path, len(ids))
     kept, scores, start = [], [], 0
     for rows in session.blocks(ids):
         kept.append(rows[[i for i in range(len(rows)) if (start + i + 1) % every == 0]])
@@ -224,23 +233,23 @@ def long_text(session, ids, every, rows_out, scores_out):
     np.save(scores_out, np.array(scores, np.float32))
 
 
-def main(task, path, given, last, every=None, scores=None):
-    if task == "tokenize":
-        return tokenize(path, given, last)
-    ids = np.load(given).reshape(-1)
-    if task == "debug":
-        return debug(path, ids, last)
-    if task == "logits" and every:
-        return long_text(Session(path, len(ids)), ids, int(every), last, scores)
-    if task == "logits":
-        return np.save(last, Session(path, max(256, len(ids))).logits(ids))
-    session = Session(path, len(ids) + int(last))
+def logits(*files):
+    for path, tokens, out in zip(files[::3], files[1::3], files[2::3]):
+        ids = ids_of(tokens)
+        np.save(out, Session(path, max(256, len(ids))).logits(ids))
+
+
+def greedy(path, tokens, count):
+    ids = ids_of(tokens)
+    session = Session(path, len(ids) + int(count))
     row = session.logits(ids)[-1]
-    for _ in range(int(last)):
+    for _ in range(int(count)):
         token = int(row.argmax())
         print(token)
         row = session.logits([token])[-1]
 
 
+TASKS = {"logits": logits, "long": long_text, "debug": debug, "greedy": greedy, "tokenize": tokenize}
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    TASKS[sys.argv[1]](*sys.argv[2:])

@@ -16,6 +16,7 @@ import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 import { ROOT } from '../imports.mjs';
 import { Budgets } from './budgets.mjs';
+import { compile } from './compile.mjs';
 import { Report } from './report.mjs';
 import { changedSince, TestFiles, tiersNamed } from './select.mjs';
 import { TIERS, tierOf } from './tiers.mjs';
@@ -97,6 +98,7 @@ function onlyAffected(jobs, changed) {
 
 /** Runs jobs and reports their results. @returns the exit code */
 async function run(jobs) {
+  const compiled = compile();
   folder = mkdtempSync(join(tmpdir(), 'ropewalk-tests-'));
   const whole = positionals.length === 0 && options.name === undefined && !options.affected;
   const report = new Report(budgets, { noSkips: options['no-skips'], whole, record: options.record });
@@ -120,7 +122,7 @@ async function run(jobs) {
       if (at < 0) return;
       const [job] = queue.splice(at, 1);
       if (TIERS[job.tier].alone) alone = true;
-      report.add(job, await runFile(job, join(folder, String(count++))));
+      report.add(job, await runFile(job, compiled(job.file), join(folder, String(count++))));
       if (TIERS[job.tier].alone) alone = false;
     }
   };
@@ -132,17 +134,17 @@ async function run(jobs) {
   }
 }
 
-/** Runs one file. @returns its tests, its output and its CPU time */
-async function runFile({ file, tier }, base) {
+/** Runs one file, which is compiled at `path`. @returns its tests, its output and its CPU time */
+async function runFile({ tier }, path, base) {
   const { fuzz, drawn } = TIERS[tier];
   const here = (name) => pathToFileURL(join(ROOT, 'scripts/test', name)).href;
-  const args = ['--import', 'tsx', '--import', here('child.mjs')];
+  const args = ['--enable-source-maps', '--import', here('child.mjs')];
   args.push(`--test-reporter=${here('reporter.mjs')}`, `--test-reporter-destination=${base}.jsonl`);
   args.push('--test-reporter=spec', `--test-reporter-destination=${base}.log`);
   if (options.name !== undefined) args.push(`--test-name-pattern=${options.name}`);
   const start = performance.now();
   const env = { FUZZ: String(fuzz), ...(drawn ? { SEED: seed } : {}), ...process.env };
-  const child = spawn(process.execPath, [...args, file], {
+  const child = spawn(process.execPath, [...args, path], {
     cwd: ROOT,
     env: { ...env, ROPEWALK_TEST_USAGE: `${base}.usage`, ROPEWALK_TEST_RUN: folder },
     stdio: ['ignore', 'pipe', 'pipe'],

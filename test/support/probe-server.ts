@@ -24,10 +24,10 @@ export type ServedApi = 'llama-server' | 'vllm' | 'sglang' | 'tgi' | 'tgi-bare' 
 
 export const MARLINE = join(ROOT, 'models/marline');
 
-/** Loads the bundled model from its folder, with fields of config.json changed. */
+/** Loads the bundled model from its folder, with fields of config.json changed. One thread: other tests have the other cores. */
 export function marlineWith(
   fields: Readonly<Record<string, unknown>> = {},
-  options: LoadOptions = { backend: 'cpu' },
+  options: LoadOptions = { backend: 'cpu', threads: 1 },
 ): Promise<Model> {
   const files = readdirSync(MARLINE).filter((name) => /\.(json|safetensors)$/.test(name));
   const bytes = (name: string): Uint8Array => {
@@ -43,12 +43,10 @@ export function runOf(model: Model, { positions, temperature = 1, penalty, last 
   const { maxContext, vocabSize } = model.config;
   return async (tokens) => {
     const own = positions ? { positions: Int32Array.from(tokens, (_, n) => positions(n)) } : {};
-    const parts: Float32Array[] = [];
-    for await (const block of logits(model, tokens, { context: maxContext, ...own })) parts.push(block);
-    const all = Float32Array.from(
-      parts.flatMap((part) => [...part]),
-      (logit) => logit / temperature,
-    );
+    const all = new Float32Array(tokens.length * vocabSize);
+    let filled = 0;
+    for await (const block of logits(model, tokens, { context: maxContext, ...own }))
+      for (const logit of block) all[filled++] = logit / temperature;
     if (!penalty) return all;
     for (const [n] of tokens.entries()) {
       const seen = tokens.slice(Math.max(0, n + 1 - last), n + 1);
