@@ -50,6 +50,8 @@ describe('AI Core in Chromium', { skip: noBrowser }, () => {
     // The C++ of block 0, with the cycles that the library counts: a line shows its bars, and a bar its line.
     const { instructions } = measureRopeKernel('baseline', call, { chip: '910B3', record: true }).run.blocks[0]!;
     const text = page.getByRole('region', { name: 'Line by line' });
+    const [picture, beside] = await Promise.all([page.locator('.aicore-timeline').boundingBox(), text.boundingBox()]);
+    assert.ok(beside!.x >= picture!.x + picture!.width, 'the text is beside the timeline');
     const own = instructions!.filter((one) => one.line === 'copyOut: DataCopyPad(_y_gm[idy], output_ub, params)');
     const row = text.getByRole('row', { name: 'DataCopyPad(y_gm[' });
     const spent = own.reduce((sum, { start, end }) => sum + end - start, 0);

@@ -222,48 +222,50 @@ function Timeline({
         </span>
       </div>
       <Slider label="First cycle" value={from} min={0} max={Math.max(0, last - width)} onInput={setFrom} />
-      <figure>
-        <section
-          class="aicore-timeline"
-          ref={picture}
-          aria-label="Timeline of block 0"
-          // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide picture is scrolled with the arrow keys.
-          tabIndex={0}
-          // timelineSvg escapes every text.
-          dangerouslySetInnerHTML={{ __html: svg }}
-          onPointerDown={(event) => {
-            drag.current = { x: event.clientX, from };
-            chooseBar(event.target);
-          }}
-          onPointerMove={({ currentTarget, target, clientX, buttons }) => {
-            if (buttons === 0) chooseBar(target);
-            if (drag.current && buttons > 0 && currentTarget.clientWidth > 0)
-              setFrom(clamp(drag.current.from - ((clientX - drag.current.x) / currentTarget.clientWidth) * width));
-          }}
-        />
-        <figcaption>
-          Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar or
-          touch it for its line below, its bytes, and what it waited for.
-          <span class="aicore-told" role="status">
-            {told}
-          </span>
-        </figcaption>
-      </figure>
-      {program === undefined ? (
-        <p class="muted">The kernel's text is being written.</p>
-      ) : (
-        <>
-          <p class="muted">
-            {program.noSource === undefined
-              ? 'What block 0 does, in AscendC, written from the kernel’s own calls with the sizes of this run; not compiled with CANN. Point at a line for its bars, press it to see where it first runs.'
-              : `The kernel's statements; press one to see where it first runs. There is no C++ of this run. ${program.noSource}`}
-          </p>
-          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a long text is scrolled with the arrow keys. */}
-          <section class="scroll aicore-source" ref={source} tabIndex={0} aria-label="Line by line">
-            {table}
-          </section>
-        </>
-      )}
+      <div class="aicore-sides">
+        <figure>
+          <section
+            class="aicore-timeline"
+            ref={picture}
+            aria-label="Timeline of block 0"
+            // biome-ignore lint/a11y/noNoninteractiveTabindex: a wide picture is scrolled with the arrow keys.
+            tabIndex={0}
+            // timelineSvg escapes every text.
+            dangerouslySetInnerHTML={{ __html: svg }}
+            onPointerDown={(event) => {
+              drag.current = { x: event.clientX, from };
+              chooseBar(event.target);
+            }}
+            onPointerMove={({ currentTarget, target, clientX, buttons }) => {
+              if (buttons === 0) chooseBar(target);
+              if (drag.current && buttons > 0 && currentTarget.clientWidth > 0)
+                setFrom(clamp(drag.current.from - ((clientX - drag.current.x) / currentTarget.clientWidth) * width));
+            }}
+          />
+          <figcaption>
+            Block 0: a lane for each queue, S scalar, V vector, MTE2 loads, MTE3 stores. Drag to move; point at a bar or
+            touch it for its line, its bytes, and what it waited for.
+            <span class="aicore-told" role="status">
+              {told}
+            </span>
+          </figcaption>
+        </figure>
+        {program === undefined ? (
+          <p class="muted">The kernel's text is being written.</p>
+        ) : (
+          <div>
+            <p class="muted">
+              {program.noSource === undefined
+                ? 'What block 0 does, in AscendC, written from the kernel’s own calls with the sizes of this run; not compiled with CANN. Point at a line for its bars, press it to see where it first runs.'
+                : `The kernel's statements; press one to see where it first runs. There is no C++ of this run. ${program.noSource}`}
+            </p>
+            {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a long text is scrolled with the arrow keys. */}
+            <section class="scroll aicore-source" ref={source} tabIndex={0} aria-label="Line by line">
+              {table}
+            </section>
+          </div>
+        )}
+      </div>
     </>
   );
 }
