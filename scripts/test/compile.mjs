@@ -26,22 +26,24 @@ const DATA = ['site/src/explore/models.json'];
 /** The compiled file of a source file, both from the root. */
 const compiled = (file) => join(OUT, file.replace(/\.tsx?$/, '.js'));
 
-const made = (path) => (existsSync(path) ? statSync(path).mtimeMs : 0);
+/** The time of a file's last change. Unlike mtime, an older file that takes a name has a new one. */
+const changed = (path) => (existsSync(path) ? statSync(path).ctimeMs : 0);
 
 /**
- * Compiles what has changed since the last call.
+ * Compiles what has changed since the last run.
  *
  * @returns the path of a test file that a process can run
  */
 export function compile() {
-  const own = made(fileURLToPath(import.meta.url));
+  const own = changed(fileURLToPath(import.meta.url));
   const sources = FOLDERS.flatMap((folder) => sourcesIn(join(ROOT, folder))).map(fromRoot);
   const wanted = new Set();
   for (const file of [...sources, ...DATA]) {
     const from = join(ROOT, file);
     const to = compiled(file);
     wanted.add(to);
-    if (made(to) <= Math.max(own, made(from))) write(to, DATA.includes(file) ? readFileSync(from) : compileFile(from));
+    if (changed(to) <= Math.max(own, changed(from)))
+      write(to, DATA.includes(file) ? readFileSync(from) : compileFile(from));
   }
   for (const folder of readdirSync(join(ROOT, 'packages'))) wanted.add(linkPackage(folder));
   for (const folder of FOLDERS)
