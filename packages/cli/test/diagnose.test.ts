@@ -474,6 +474,14 @@ describe('options that were left out', () => {
     }
   });
 
+  test('a y of zeros, which a weight of 0 would explain, has no other options', async () => {
+    const y = save(
+      'zeros.npy',
+      hostTensor('f32', SHAPE, () => 0),
+    );
+    assert.match(await says({ ...given, y, expect: LABEL }), /^NOT UNDERSTOOD: y is 0 everywhere/);
+  });
+
   test('positions of another number of axes', async () => {
     const three = save(
       'three.npy',

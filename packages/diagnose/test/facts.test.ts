@@ -172,6 +172,7 @@ const moves: Readonly<Record<string, Kernel['position']>> = {
   'next token': (p, { b, s, rows }) => rows[b]![s + 1] ?? p,
   reversed: (_p, { b, s, rows }) => rows[b]!.at(-1 - s)!,
   'divided by 3': (p) => Math.floor(p / 3),
+  squared: (p) => p * p,
   'sequence before batch': (_p, { b, s, rows }) => rows.flat()[s * rows.length + b]!,
   'int64 as int32': (_p, { b, s, rows }) => {
     const n = b * rows[0]!.length + s;
@@ -329,6 +330,7 @@ describe('facts', () => {
     ['next token', 'rotated by the position of the token after it', [[3, 7, 20, 33, 40, 41, 50, 50]]],
     ['reversed', 'the positions of the sequence in reverse order', inputs['two batches']!],
     ['divided by 3', 'the position ÷ 3, rounded down', [upTo(24)]],
+    ['squared', 'the square of the position', [upTo(24)]],
     ['sequence before batch', '[seq, batch] read as [batch, seq]', inputs['two batches']!],
     ['int64 as int32', 'Tokens 1, 3, … 11 (each 2 apart): x, not rotated', [upTo(12, 1, 5)]],
   ];

@@ -158,6 +158,25 @@ const CONTENTS: readonly Content[] = [
     write: (kernel, [b, s], right) => kernel.turned(right, POSITIONS[b]![s]!),
   },
   {
+    what: 'scaled',
+    words: 'the right result with the opposite sign',
+    write: (_kernel, _at, right) => right.map((value, i) => (i % 7 === 0 ? -value : value)),
+  },
+  ...(['stored', 'read'] as const).map(
+    (how): Content => ({
+      what: 'another row',
+      words: `the right result of the token, ${how} as [head_dim, head]`,
+      write: (kernel, [b, s, h]) => {
+        const token = Array.from({ length: HEADS }, (_, head) =>
+          Array.from(kernel.turned(kernel.rowOfX(b, s, head), POSITIONS[b]![s]!)),
+        );
+        // Memory goes through one of them by its outer index, and through the other by its inner one.
+        const values = how === 'read' ? token.flat() : token[0]!.flatMap((_, i) => token.map((row) => row[i]!));
+        return token[h]!.map((_, i) => values[how === 'read' ? i * HEADS + h : h * DIM + i]!);
+      },
+    }),
+  ),
+  {
     what: 'another row of x',
     words: 'the row of x of head 0 of batch 0, rotated by the right position',
     write: (kernel, [b, s]) => kernel.turned(kernel.rowOfX((b + 1) % 2, s, 0), POSITIONS[b]![s]!),

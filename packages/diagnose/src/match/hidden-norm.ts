@@ -73,7 +73,7 @@ export function hiddenNorm(observation: Observation, expected: Expected): HeadNo
     }
     const weight = sums.map((sum, i) => sum / squares[i]!);
     const left = all - sums.reduce((total, sum, i) => total + sum * weight[i]!, 0);
-    if (!(left <= LEFT * all)) return undefined;
+    if (!(left < LEFT * all)) return undefined; // a weight of 0 would explain a y of zeros
     const found = { weight: tensorFrom<'f64'>(weight, { shape: [headDim] }), eps };
     if (isAsExpected({ ...observation, norm: found }, expected)) return found;
   }

@@ -331,8 +331,8 @@ class RowContents {
     return this.#made;
   }
 
-  /** The right result of a row that was multiplied by a factor. */
-  #scaledSources(r: number): Source[] {
+  /** The right result of a row that was multiplied by a factor, or has the opposite sign in one member of some pairs. */
+  #scaledSources(r: number, wrong: readonly number[]): Source[] {
     const factorOf = (row: number): number => {
       this.#right.fill(row, this.#made, this.#noise);
       const y = this.#heads.y.subarray(row * this.#heads.headDim);
@@ -351,8 +351,16 @@ class RowContents {
       };
     const one = factorOf(r);
     this.#last = undefined;
-    if (!(Math.abs(one) > 1e-3)) return [];
+    const pairs = wrong.map((i) => this.#right.pairOf[i]!);
+    const isMirrored = !pairs.includes(-1) && new Set(pairs).size === pairs.length;
+    const mirrored: Source = {
+      what: 'scaled',
+      words: `${this.#nouns.result} with the opposite sign`,
+      guess: scaled(() => -1),
+    };
+    if (!(Math.abs(one) > 1e-3)) return isMirrored ? [mirrored] : [];
     return [
+      ...(isMirrored ? [mirrored] : []),
       { what: 'scaled', words: `${this.#nouns.result} × ${short(one)}`, guess: scaled(() => one) },
       {
         what: 'scaled by row',
@@ -367,13 +375,46 @@ class RowContents {
     ];
   }
 
+  /** The right results of a token whose heads and dimensions have changed places in memory. */
+  #transposedSources(): Source[] {
+    const { heads, headDim } = this.#heads;
+    if (heads === 1) return [];
+    const right = this.#right;
+    const [values, noises] = [new Float64Array(heads * headDim), new Float64Array(heads * headDim)];
+    let filled = -1;
+    const fillToken = (token: number): void => {
+      if (filled === token) return;
+      filled = token;
+      for (let h = 0; h < heads; h++) {
+        const [from, end] = [h * headDim, (h + 1) * headDim];
+        right.fill(token * heads + h, values.subarray(from, end), noises.subarray(from, end));
+      }
+    };
+    const placed = (how: string, placeOf: (n: number) => number): Source => ({
+      what: 'another row',
+      words: `${this.#nouns.result} of the token, ${how} as [head_dim, head]`,
+      guess: (r, y, noise) => {
+        fillToken(Math.floor(r / heads));
+        for (let i = 0; i < headDim; i++) {
+          const n = placeOf((r % heads) * headDim + i);
+          [y[i], noise[i]] = [values[n]!, noises[n]!];
+        }
+      },
+    });
+    return [
+      placed('stored', (n) => (n % heads) * headDim + Math.floor(n / heads)),
+      placed('read', (n) => (n % headDim) * heads + Math.floor(n / headDim)),
+    ];
+  }
+
   /** The possible origins of row r, the simplest first. */
   *#sourcesOf(r: number, wrong: readonly number[]): Generator<Source> {
     const { heads, seq, batch, headDim, y } = this.#heads;
     const right = this.#right;
     const anglesOf = (row: number): Angles => right.anglesOf(Math.floor(row / heads));
-    yield* this.#scaledSources(r);
+    yield* this.#scaledSources(r, wrong);
     yield* this.#positionSources();
+    yield* this.#transposedSources();
     const from = (what: What, words: (rule: string) => string, guess: (from: number) => Guess) => (other: number) =>
       rulesBetween(this.#heads, r, other).map(
         (rule): Source => ({

@@ -137,6 +137,7 @@ function ruleGroups(found: readonly FoundPosition[], grid: Grid, axis: number): 
       ...wraps(found)
         .map((n) => rule(`the position modulo ${n}`, (p) => ((p % n) + n) % n))
         .filter(({ map }) => moves(found, map)),
+      ...[rule('the square of the position', (p) => p * p)].filter(({ map }) => moves(found, map)),
       ...divisors(found)
         .filter((n) => found.some(({ given }) => given % n !== 0))
         .map((n) => rule(`the position ÷ ${n}, rounded down`, (p) => Math.floor(p / n))),

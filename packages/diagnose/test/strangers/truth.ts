@@ -620,6 +620,7 @@ function positionRule(words: string, { call }: Scene): ((p: number, at: RowAt) =
         (_p, { seq }) =>
           Array.from({ length: call.batch }, (_, b) => flat(b * call.seq + seq)).reduce((sum, p) => sum + p, 0),
     ],
+    [/^the square of the position$/, () => (p) => p * p],
     [/^the position ÷ (\d+), rounded down$/, (n) => (p) => Math.floor(p / n)],
     [/^([\d.]+) times the position(?: ([+−] \d+))?$/, (n, by) => (p) => n * p + by],
     [/^the position, but at most (\d+)$/, (n) => (p) => Math.min(p, n)],
@@ -1775,7 +1776,8 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
-  const factor = /^the right result × (.*)$/.exec(words)?.[1];
+  const factor =
+    words === 'the right result with the opposite sign' ? '-1' : /^the right result × (.*)$/.exec(words)?.[1];
   if (factor !== undefined) return (at) => rightRow(scene, at).map((value) => value * Number(factor));
   if (/^the right result times a factor of each (?:row|head), such as .*$/.test(words))
     return (at) => {
@@ -1783,6 +1785,17 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
       const from = call.at(at.batch, at.seq, at.head);
       const largest = right.reduce((most, value, i) => (Math.abs(value) > Math.abs(right[most]!) ? i : most), 0);
       return right.map((value) => (value * call.y[from + largest]!) / right[largest]!);
+    };
+  const memory = /^the right result of the token, (stored|read) as \[head_dim, head\]$/.exec(words)?.[1];
+  if (memory)
+    return (at) => {
+      const rows = Array.from({ length: call.heads }, (_, head) => rightRow(scene, { ...at, head }));
+      return Float64Array.from({ length: call.headDim }, (_, i) => {
+        const n = at.head * call.headDim + i;
+        if (memory === 'stored') return rows[n % call.heads]![Math.floor(n / call.heads)]!;
+        const from = i * call.heads + at.head;
+        return rows[Math.floor(from / call.headDim)]![from % call.headDim]!;
+      });
     };
   const kinds: [RegExp, (at: RowAt, other: RowAt) => Float64Array][] = [
     [/^the right result of (.*)$/, (_at, other) => rightRow(scene, other)],
