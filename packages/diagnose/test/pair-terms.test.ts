@@ -102,6 +102,15 @@ describe('what the members of pairs are made of', () => {
     });
     assert.ok(!spoilt.some((one) => /XOR|another order/.test(one)), spoilt.join('\n'));
   });
+  test('results that are cut off at limits', () => {
+    const cut = (low: number, high: number) =>
+      reportOn(right, (y) => y.set(y.map((value) => Math.min(high, Math.max(low, value)))))[0]!;
+    assert.match(
+      cut(-0.5, 0.25),
+      /: y is cut off below -0\.5 and above 0\.25: \d+ elements that should be beyond are there/,
+    );
+    assert.match(cut(0, 1e9), /: y is cut off below 0: \d+ elements/);
+  });
   test('whole numbers that are read with the scale of another head', () => {
     /** int8 with the scale of each head; `from` gives the head whose scale reads them. */
     const int8 = (from: (r: number) => number) =>

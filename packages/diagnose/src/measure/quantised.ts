@@ -1,4 +1,4 @@
-/** Results that were rounded to the values of a quantised cache: int8 and int4 with a scale of their own, 8-bit floats. @module */
+/** Results rounded to the values of a quantised cache, int8 and int4 with a scale of their own or 8-bit floats, or cut to a range. @module */
 import type { FloatDtype } from 'ropewalk';
 import type { RightRows } from '../kernel/right-rows.js';
 import { type Values, widened } from '../read/observation.js';
@@ -18,6 +18,8 @@ interface Grid {
 const OFF = { f64: 1e-3, f32: 1e-3, f16: 0.1, bf16: 0 };
 /** A little more than half a step, because the scale of a block is rounded to f16. */
 const HALF = 0.52;
+/** So many elements at a limit are not there by chance. */
+const LEAST_CUT = 3;
 const LEVELS = {
   127: 'at most 255 values, as int8 does',
   8: 'at most 16 values, as int4 does',
@@ -45,7 +47,26 @@ export function quantisedWords(right: RightRows): string | undefined {
   const { y, headDim, rows, dtype } = right.heads;
   if (rows.length * headDim !== y.length) return undefined;
   const found = gridOf({ y, headDim, dtype, fill: (row, made, noise) => right.fill(row, made, noise) });
-  return found ? `y has ${found}; the results are right but for the rounding to them.` : otherScaleWords(right);
+  if (found) return `y has ${found}; the results are right but for the rounding to them.`;
+  return otherScaleWords(right) ?? cutWords(right);
+}
+
+/** Recognises right results of which those beyond a limit are at the limit; undefined if they are not. */
+function cutWords(right: RightRows): string | undefined {
+  const { headDim, y } = right.heads;
+  const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
+  let [low, high, below, above] = [Infinity, -Infinity, 0, 0];
+  for (const value of y) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  for (let n = 0; n < y.length; n++) {
+    if (n % headDim === 0) right.fill(n / headDim, made, noise);
+    const [value, off] = [made[n % headDim]!, noise[n % headDim]!];
+    if (value < low - off) below++;
+    if (value > high + off) above++;
+    if (!(Math.abs(y[n]! - Math.min(high, Math.max(low, value))) <= off)) return undefined;
+  }
+  if ([below, above].some((count) => count > 0 && count < LEAST_CUT)) return undefined;
+  const limits = [below > 0 ? `below ${low}` : '', above > 0 ? `above ${high}` : ''].filter((one) => one !== '');
+  return `y is cut off ${limits.join(' and ')}: ${below + above} elements that should be beyond are there; the others are right.`;
 }
 
 /** Names the only values that y has, whatever they should be; undefined if they are those of no quantised cache. */

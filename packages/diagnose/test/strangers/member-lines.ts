@@ -117,6 +117,17 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
+    /^y is cut off (?:below (-?[\d.e-]+))?(?: and )?(?:above (-?[\d.e-]+))?: (\d+) elements that should be beyond are there; the others are right\.$/,
+    ['elements'],
+    ([low = '-Infinity', high = 'Infinity', count], { call, asked }) => {
+      const right = exact(call, asked);
+      const [least, most] = [Number(low), Number(high)];
+      const cut = right.filter((value) => value < least || value > most).length;
+      const off = call.y.findIndex((value, n) => Math.abs(value - Math.min(most, Math.max(least, right[n]!))) > 2e-2);
+      return off >= 0 ? `element ${off} is not` : cut === Number(count) ? undefined : `${cut} are`;
+    },
+  ],
+  [
     /^Each head of y has at most (255|16|15) values, as int[48] does, rounded with its own scale and multiplied by (?:another|that of (.*))\.$/,
     ['elements'],
     ([count, whose], { call, asked }) => {
