@@ -64,7 +64,7 @@ function cutWords(right: RightRows): string | undefined {
     if (value > high + off) above++;
     if (!(Math.abs(y[n]! - Math.min(high, Math.max(low, value))) <= off)) return undefined;
   }
-  if ([below, above].some((count) => count > 0 && count < LEAST_CUT)) return undefined;
+  if (low === high || [below, above].some((count) => count > 0 && count < LEAST_CUT)) return undefined;
   const limits = [below > 0 ? `below ${low}` : '', above > 0 ? `above ${high}` : ''].filter((one) => one !== '');
   return `y is cut off ${limits.join(' and ')}: ${below + above} elements that should be beyond are there; the others are right.`;
 }
