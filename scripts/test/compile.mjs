@@ -35,6 +35,12 @@ const changed = (path) => (existsSync(path) ? statSync(path).ctimeMs : 0);
  * @returns the path of a test file that a process can run
  */
 export function compile() {
+  // What was compiled in another folder, from which this one was copied or moved, names the files there.
+  const place = join(OUT, 'place');
+  if (!existsSync(place) || readFileSync(place, 'utf8') !== ROOT) {
+    rmSync(OUT, { recursive: true, force: true });
+    write(place, ROOT);
+  }
   const own = changed(fileURLToPath(import.meta.url));
   const sources = FOLDERS.flatMap((folder) => sourcesIn(join(ROOT, folder))).map(fromRoot);
   const wanted = new Set();

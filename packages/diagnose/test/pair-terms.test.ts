@@ -107,7 +107,7 @@ describe('what the members of pairs are made of', () => {
       reportOn(right, (y) => y.set(y.map((value) => Math.min(high, Math.max(low, value)))))[0]!;
     assert.match(
       cut(-0.5, 0.25),
-      /: y is cut off below -0\.5 and above 0\.25: \d+ elements that should be beyond are there/,
+      /: y is cut off below -0\.5 and above 0\.25: \d+ elements that should lie beyond are at the limit/,
     );
     assert.match(cut(0, 1e9), /: y is cut off below 0: \d+ elements/);
   });

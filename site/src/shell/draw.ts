@@ -4,7 +4,7 @@ import { render, type VNode } from 'preact';
 /**
  * Draws into the page's place, and lets its controls be used, which are disabled until then. What was built is replaced at
  * once: the address, or what the browser keeps, may ask for another view; and taking it over blocked Explore for longer
- * (359 ms for 237, on Lighthouse's phone). It waits for a task of its own, as loading the scripts was one already.
+ * (359 ms for 237, on Lighthouse's phone). It draws in a task of its own: loading the scripts was a long one.
  *
  * @returns the same, which the build makes HTML of
  */

@@ -352,15 +352,12 @@ class RowContents {
     const one = factorOf(r);
     this.#last = undefined;
     const pairs = wrong.map((i) => this.#right.pairOf[i]!);
+    const words = `${this.#nouns.result} with the opposite sign`;
     const isMirrored = !pairs.includes(-1) && new Set(pairs).size === pairs.length;
-    const mirrored: Source = {
-      what: 'scaled',
-      words: `${this.#nouns.result} with the opposite sign`,
-      guess: scaled(() => -1),
-    };
-    if (!(Math.abs(one) > 1e-3)) return isMirrored ? [mirrored] : [];
+    const mirrored: Source[] = isMirrored ? [{ what: 'scaled', words, guess: scaled(() => -1) }] : [];
+    if (!(Math.abs(one) > 1e-3)) return mirrored;
     return [
-      ...(isMirrored ? [mirrored] : []),
+      ...mirrored,
       { what: 'scaled', words: `${this.#nouns.result} × ${short(one)}`, guess: scaled(() => one) },
       {
         what: 'scaled by row',

@@ -66,7 +66,7 @@ function cutWords(right: RightRows): string | undefined {
   }
   if (low === high || [below, above].some((count) => count > 0 && count < LEAST_CUT)) return undefined;
   const limits = [below > 0 ? `below ${low}` : '', above > 0 ? `above ${high}` : ''].filter((one) => one !== '');
-  return `y is cut off ${limits.join(' and ')}: ${below + above} elements that should be beyond are there; the others are right.`;
+  return `y is cut off ${limits.join(' and ')}: ${below + above} elements that should lie beyond are at the limit; the others are right.`;
 }
 
 /** Names the only values that y has, whatever they should be; undefined if they are those of no quantised cache. */

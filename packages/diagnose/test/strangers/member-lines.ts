@@ -117,7 +117,7 @@ export const MEMBER_LINES: readonly MemberLine[] = [
     },
   ],
   [
-    /^y is cut off (?:below (-?[\d.e-]+))?(?: and )?(?:above (-?[\d.e-]+))?: (\d+) elements that should be beyond are there; the others are right\.$/,
+    /^y is cut off (?:below (-?[\d.e-]+))?(?: and )?(?:above (-?[\d.e-]+))?: (\d+) elements that should lie beyond are at the limit; the others are right\.$/,
     ['elements'],
     ([low = '-Infinity', high = 'Infinity', count], { call, asked }) => {
       const right = exact(call, asked);
