@@ -35,7 +35,7 @@ const changed = (path) => (existsSync(path) ? statSync(path).ctimeMs : 0);
  * @returns the path of a test file that a process can run
  */
 export function compile() {
-  // What was compiled in another folder, from which this one was copied or moved, names the files there.
+  // Files compiled in another folder, from which this one was copied or moved, name the files there.
   const place = join(OUT, 'place');
   if (!existsSync(place) || readFileSync(place, 'utf8') !== ROOT) {
     rmSync(OUT, { recursive: true, force: true });
