@@ -18,12 +18,13 @@ import { BugSearch, type Judged, type Named, NOTHING, worstOf } from './match/bu
 import { composed } from './match/composed.js';
 import { describeHalves, describeTables } from './match/halves.js';
 import { nextInput } from './match/next-input.js';
+import { describeChanged, describeDrift, describePartners } from './match/of-right.js';
 import { describeNoise, describePairErrors, NEARLY, UNSAID } from './match/pair-errors.js';
 import { describeAxes, describePairTerms } from './match/pair-terms.js';
 import { describeParts, type Told } from './match/parts.js';
 import { readingsOf } from './match/readings.js';
 import { groupRows } from './match/row-contents.js';
-import { describeStrides } from './match/strides.js';
+import { describeStrides, describeTiles } from './match/strides.js';
 import {
   explained,
   type JudgedRows,
@@ -68,11 +69,22 @@ export function diagnose(observation: Observation, expected?: Expected, options:
     const shown = best ? () => {} : progress;
     const one = meant ? against(meant, heads, mutants, shown, !best) : withoutExpectation(heads, mutants);
     const tried = layout !== observation.layout && layout !== DEFAULT_LAYOUT;
-    const found: Diagnosis = { ...one, layout: { layout, tried, otherwise: best?.named ?? [] } };
+    const found: Diagnosis = {
+      ...one,
+      unread: unreadOf(heads),
+      layout: { layout, tried, otherwise: best?.named ?? [] },
+    };
     if (!best || rank(found) > rank(best, true)) best = found;
     if (rank(best) === RIGHT) break;
   }
   return best!;
+}
+
+/** The rows that were left out when x was read. */
+function unreadOf(heads: Heads): Diagnosis['unread'] {
+  const kept = new Set(heads.rows);
+  const rows = Array.from({ length: heads.batch * heads.seq * heads.heads }, (_, r) => r).filter((r) => !kept.has(r));
+  return rows.length > 0 ? { where: rowsWords(rows, heads), at: placesOf(rows, heads) } : undefined;
 }
 
 const DEFAULT_LAYOUT: RopeLayout = 'bsnh';
@@ -117,7 +129,7 @@ function withParameters(meant: Expected | undefined): readonly Mutant[] {
   return meant ? [...MUTANTS, ...wrongParameters(meant)] : MUTANTS;
 }
 
-type Read = Omit<Diagnosis, 'layout'>;
+type Read = Omit<Diagnosis, 'layout' | 'unread'>;
 
 const UNTOLD = {
   ...NOTHING,
@@ -180,18 +192,35 @@ function against(
     return { ...shown, rowSummary, worst, expectedFrequencies: frequencies };
   };
   if (!rows || isRight(whole)) return finish(whole);
+  /** A fault that is undone by itself, and what is left. */
+  const byReadings = (found: Identification): Read | undefined => {
+    const isPlain = ['zero', 'nan', 'unchanged'].includes(found.outcome);
+    for (const reading of first && !isPlain ? readingsOf(expected, right, found) : []) {
+      const { words, heads: own, expected: meant, needs } = reading;
+      const inner = against(meant, own, mutants, () => {}, false);
+      const isWhole =
+        inner.verdict === 'known bug' ||
+        (inner.rowSummary?.wrong.every(({ at }) => at.dims === undefined) ?? !isUnsaid(inner));
+      // Positions of a part may be those of many bugs.
+      const isVague = inner.rowSummary?.shown !== undefined && !inner.named.every(isOfAnyRows);
+      const isEnough = needs === 'right' ? isRight(inner) : inner.verdict !== 'not understood';
+      if (isEnough && (needs !== 'whole' || isWhole) && !isVague)
+        return finish({ ...unnamed(whole), verdict: 'different', measured: [...words, ...sentencesOf(inner)] });
+    }
+    return undefined;
+  };
   let found: Identification | undefined;
   if (whole.verdict === 'known bug' && whole.named.every(({ mutants }) => mutants.length > 1)) {
     // One formula of the frequencies, if it is all that differs, is simpler than two bugs, and so is one wrong sign.
     found = identified(whole);
-    if (found.outcome === 'mirrored') return finish(unnamed(whole), undefined, found);
+    if (found.outcome === 'mirrored') return byReadings(found) ?? finish(unnamed(whole), undefined, found);
     if (found.formulas.length > 0 && isProven(found) && differencesOf(expected, found, whole.normalized).length === 1)
       return finish(unnamed(whole), undefined, found);
   }
   const scaled = whole.verdict ? [] : scaledWords(rows);
   if (scaled.length > 0) return finish({ ...whole, verdict: 'different', measured: scaled });
   if (whole.verdict) return finish(whole, local ? explained(rows, heads) : undefined, found);
-  for (const describe of [describeHalves, describeTables, describeAxes, describeStrides]) {
+  for (const describe of [describeHalves, describeTables, describeAxes, describeStrides, describeTiles]) {
     const measured = describe(right);
     if (measured.length > 0) return finish({ ...whole, verdict: 'different', measured });
   }
@@ -256,20 +285,8 @@ function against(
     const shown = few ? { ...unnamed(judged), tried: whole.tried } : judged;
     return finish(shown, { ...aside.rowSummary, right: undefined }, rest);
   }
-  const isPlain = ['zero', 'nan', 'unchanged'].includes(found.outcome);
-  for (const { words, heads: own, expected: meant, needs } of first && !isPlain
-    ? readingsOf(expected, right, found)
-    : []) {
-    const inner = against(meant, own, mutants, () => {}, false);
-    const isWhole =
-      inner.verdict === 'known bug' ||
-      (inner.rowSummary?.wrong.every(({ at }) => at.dims === undefined) ?? !isUnsaid(inner));
-    // Positions of a part may be those of many bugs.
-    const isVague = inner.rowSummary?.shown !== undefined && !inner.named.every(isOfAnyRows);
-    const isEnough = needs === 'right' ? isRight(inner) : inner.verdict !== 'not understood';
-    if (isEnough && (needs !== 'whole' || isWhole) && !isVague)
-      return finish({ ...whole, verdict: 'different', measured: [...words, ...sentencesOf(inner)] });
-  }
+  const read = byReadings(found);
+  if (read) return read;
   // The part that is right is told wherever nothing explains the rest.
   const last = finish(whole, undefined, found);
   const isSaid = last.verdict !== 'not understood' && !isUnsaid(last);
@@ -356,9 +373,12 @@ function conclude(
   let { measured } = judged;
   if (!verdict && measured.length === 0) {
     const clear = found.outcome !== 'no rotation' && (!found.layout || differences.length > 0);
-    if (!clear) measured = describePairTerms(right);
-    if (!clear && measured.length === 0 && found.layout) measured = describePairErrors(right);
-    if (!clear && measured.length === 0) measured = describeNoise(right);
+    const ways = [
+      ...[describeChanged, describePairTerms, describePartners],
+      ...(found.layout ? [describePairErrors] : []),
+      ...[describeNoise, describeDrift],
+    ];
+    for (const describe of clear ? [] : ways) if (measured.length === 0) measured = describe(right);
   }
   const isClear = found.outcome === 'rotation' || found.outcome === 'mirrored';
   const differs = (isClear && differences.length > 0) || measured.length > 0;

@@ -437,6 +437,33 @@ describe('what data cannot tell', () => {
     );
   });
 
+  test('rows in which x is not finite are left out, and the rest is diagnosed', () => {
+    const input = inputFor('padding', phi2);
+    const isPadding = (n: number): boolean => n >= 9 * HEADS * 80; // the last token of batch 1
+    const values = floats(input.x).map((value, n) => (isPadding(n) ? Number.NaN : value));
+    const one = { ...input, x: tensorFrom(values, { shape: input.x.shape }) };
+    const y = rightOutput({ spec: phi2 }, input, 'f32');
+    for (const [given, verdict] of [
+      [y, 'as expected'],
+      [rightOutput({ spec: { ...phi2, base: 500000 } }, input, 'f32'), 'known bug'],
+    ] as const) {
+      const filled = tensorFrom(
+        floats(given).map((value, n) => (isPadding(n) ? Infinity : value)),
+        { shape: y.shape },
+      );
+      const found = diagnose({ ...one, y: filled }, { spec: phi2 });
+      assert.equal(found.verdict, verdict);
+      assert.deepEqual(found.unread, {
+        where: 'token 4 of batch 1',
+        at: { batches: [1], tokens: [4], heads: [0, 1, 2, 3], dims: undefined },
+      });
+      assert.match(
+        describeDiagnosis(found, 'phi-2').join('\n'),
+        /Left out, because x is not finite there: token 4 of batch 1\./,
+      );
+    }
+  });
+
   test('all positions 0: y = x is what was expected, and nothing else is claimed', () => {
     const input = inputFor('zero', phi2, [[0, 0, 0]]);
     const { verdict, notRuledOut } = diagnose({ ...input, y: input.x }, { spec: phi2 });
@@ -494,7 +521,7 @@ describe('outputs that are not a rotation', () => {
     [
       'NaN in x',
       { ...good, x: hostTensor('f32', shape, () => Number.NaN) },
-      /diagnose: x\[0\]: expected a finite number, got NaN/,
+      /diagnose: x\[0\]: expected finite numbers in half of its rows, or more, got NaN/,
     ],
     [
       'bits without a dtype',

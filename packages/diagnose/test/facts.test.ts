@@ -246,7 +246,8 @@ describe('facts', () => {
         checkFacts(identify(observation), kernel);
         const expected = { spec: { headDim: kernel.headDim, pairing: 'half', base: 10000 } } as const;
         const diagnosis = diagnose(observation, expected, { mutants: [] });
-        checkFacts(diagnosis.found, kernel);
+        // Where some rows are told apart, what was found is of the others alone.
+        if (!diagnosis.rowSummary) checkFacts(diagnosis.found, kernel);
         describeDiagnosis(diagnosis, 'a config', { all: true });
       }),
       // The seed is not drawn: with others one kernel in hundreds is read in a way that the checks do not allow yet, such

@@ -64,6 +64,19 @@ export function describeHalves(right: RightRows): string[] {
   const still: ReturnType<typeof claimOf> = { kind: 'terms', pairs, terms: (r, j) => [1, 0, angleAt(r, j)] };
   const unrotated = trueOf(still);
   if (wrong.every((j) => unrotated.has(j))) return [];
+  const ofWrong = `${wrong.length > 1 ? 'pairs' : 'pair'} ${ranges(wrong)}`;
+  // Beside right pairs: cos = 1 and sin = angle, whatever the angle.
+  const { attentionFactor } = steps.frequencies();
+  const small = (of: readonly ClaimedPair[]): ReturnType<typeof claimOf> => ({
+    ...{ kind: 'terms', pairs: of },
+    terms: (r, j) => {
+      const position = positionsOf(heads, Math.floor(r / heads.heads))[steps.axisOfPair(j)]!;
+      const turn = steps.angle(position, j) * steps.sign;
+      return [attentionFactor, turn * attentionFactor, Math.abs(turn)];
+    },
+  });
+  if (holds(small(wrongPairs), sample) && holds(small(wrongPairs), whole))
+    return [`In ${ofWrong}, cos is 1 and sin is the angle, as for small angles; all other pairs are right.`];
   const told = (rules: readonly Rule[]) =>
     (['sin', 'cos'] as const).flatMap((half) =>
       rules.flatMap((rule) => {
@@ -75,7 +88,7 @@ export function describeHalves(right: RightRows): string[] {
           {
             half,
             words: rule.words,
-            of: everywhere ? 'every pair' : `${wrong.length > 1 ? 'pairs' : 'pair'} ${ranges(wrong)}`,
+            of: everywhere ? 'every pair' : ofWrong,
           },
         ];
       }),
@@ -155,6 +168,14 @@ export function describeTables(right: RightRows): string[] {
     return [
       `The table of cos and sin has the rows of its positions ${apart[0]} elements apart, and is read as if they were ${apart[1]} apart.`,
     ];
+  const beside = ([-1, 1] as const).find((by) => {
+    const claim = between(right, by);
+    return holds(claim, sample) && holds(claim, evidence);
+  });
+  if (beside !== undefined)
+    return [
+      `cos and sin are the means of those of the position and of the one ${beside < 0 ? 'before' : 'after'} it, as where a texture is read half a texel off.`,
+    ];
   const step = STEPS.find((n) => {
     const claim = interpolated(right, n);
     return holds(claim, sample) && holds(claim, evidence);
@@ -211,6 +232,21 @@ function interpolated(right: RightRows, step: number): Claim {
       const share = (positions[axis]! - starts[axis]!) / step;
       const mix = (half: 'cos' | 'sin'): number => (1 - share) * from[half][j]! + share * to[half][j]!;
       return [mix('cos'), mix('sin'), Math.abs(steps.angle(positions[axis]!, j))];
+    },
+  };
+}
+
+/** The claim that cos and sin are the means of those of two neighbouring positions; the first row of a table has none before it. */
+function between(right: RightRows, by: 1 | -1): Claim {
+  const { heads, steps } = right;
+  return {
+    kind: 'terms',
+    pairs: pairsOf(right),
+    terms(r, j) {
+      const positions = positionsOf(heads, Math.floor(r / heads.heads));
+      const [here, there] = [right.anglesAt(positions), right.anglesAt(positions.map((p) => Math.max(0, p + by)))];
+      const angle = Math.abs(steps.angle(positions[steps.axisOfPair(j)]!, j));
+      return [(here.cos[j]! + there.cos[j]!) / 2, (here.sin[j]! + there.sin[j]!) / 2, angle];
     },
   };
 }

@@ -3,10 +3,12 @@
  * or in length, and what the errors have in common. @module
  */
 import { roundTo } from 'ropewalk';
-import { ranges } from 'ropewalk/internal';
+import { groupBy, ranges } from 'ropewalk/internal';
+import { LEAST_POSITIONS } from '../fit/majority.js';
 import { angleNoise, storedNoise } from '../kernel/noise.js';
 import type { RightRows } from '../kernel/right-rows.js';
 import { sampleRows } from '../measure/sample.js';
+import { monotone, type Point } from './of-right.js';
 
 /** One pair of one row: y / x as a complex number, and its difference from the expected one. */
 interface Sample {
@@ -30,6 +32,9 @@ const LOUD = 0.25;
 /** The number of samples that is enough to say what they have in common. */
 const ENOUGH = 100;
 
+/** Keys that were stored and turned again are rounded twice, and the second time from values that were off. */
+const TWICE = 3;
+
 /** Angles of which nothing more is known. */
 export const UNSAID = 'not the expected ones';
 
@@ -46,7 +51,7 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const wrong = new Set<number>();
   const samples: Sample[] = [];
   let [largest, turned, count] = [0, 0, 0];
-  let lengthsKept = true;
+  let [lengthsKept, lengthsNear] = [true, true];
   /** The pairs that hold x in every row. */
   const still = new Set(pairs.map(({ j }) => j));
   for (const r of rows) {
@@ -71,7 +76,9 @@ export function describePairErrors(right: RightRows): readonly string[] {
       largest = Math.max(largest, off - noise);
       const turn = Math.abs(Math.atan2(sin * c - cos * s, cos * c + sin * s));
       turned = Math.max(turned, turn - noise);
-      if (Math.abs(Math.hypot(cos, sin) - 1) > noise) lengthsKept = false;
+      const longer = Math.abs(Math.hypot(cos, sin) - 1);
+      if (longer > noise) lengthsKept = false;
+      if (longer > TWICE * noise) lengthsNear = false;
       const position = steps.position(at, steps.axisOfPair(j));
       const angle = steps.sign * steps.angle(position, j);
       if (count++ % every === 0)
@@ -79,12 +86,14 @@ export function describePairErrors(right: RightRows): readonly string[] {
     }
   }
   if (wrong.size === 0) return [];
-  const factor = lengthsKept ? commonFactor(samples) : undefined;
+  const factor = lengthsKept ? (commonFactor(samples) ?? wholeTurns(samples)) : undefined;
   if (factor) return [factor];
   const named = (some: readonly number[]): string => `${some.length > 1 ? 'pairs' : 'pair'} ${ranges(some)}`;
   const of = [...wrong].sort((a, b) => a - b);
   const others = pairs.flatMap(({ j }) => (wrong.has(j) ? [] : [j]));
   const rest = others.length > 0 ? `; those of ${named(others)} are right within the noise that is allowed for` : '';
+  const fixed = lengthsNear ? fixedTurns(samples, wrong) : undefined;
+  if (fixed) return [`${fixed}${rest}.`];
   const sentences: string[] = [];
   if (of.every((j) => still.has(j))) sentences.push(`x is not rotated in ${named(of)}${rest}.`);
   else if (lengthsKept) {
@@ -96,7 +105,10 @@ export function describePairErrors(right: RightRows): readonly string[] {
   const turn = lengthsKept ? turnOf(samples) : undefined;
   if (turn) sentences.push(turn);
   // A pair with much larger errors does not rotate.
-  if (!(largest < 0.2)) return sentences;
+  if (!(largest < 0.2)) {
+    const table = lengthsKept ? undefined : monotone(samples.flatMap(halvesOf));
+    return table ? [`cos and sin are one function of the right ones, ${table.words}.`] : sentences;
+  }
   const unit = unitOf(samples);
   if (unit !== undefined) sentences.push(`cos and sin are multiples of 1/${unit}.`);
   else if (alikeAtEqualAngles(samples))
@@ -123,12 +135,86 @@ function turnOf(samples: readonly Sample[]): string | undefined {
     const [c, s] = [cos - offCos, sin - offSin];
     return { angle, off: Math.atan2(sin * c - cos * s, cos * c + sin * s) };
   });
-  const sum = (of: (one: (typeof errors)[number]) => number): number => errors.reduce((all, one) => all + of(one), 0);
-  const share = sum(({ angle, off }) => angle * off) / sum(({ angle }) => angle ** 2);
-  if (!(sum(({ angle, off }) => (off - share * angle) ** 2) <= 0.01 * sum(({ off }) => off ** 2))) return undefined;
+  const over = (of: (one: (typeof errors)[number]) => number): number => sum(errors.map(of));
+  const share = over(({ angle, off }) => angle * off) / over(({ angle }) => angle ** 2);
+  if (!(over(({ angle, off }) => (off - share * angle) ** 2) <= 0.01 * over(({ off }) => off ** 2))) return undefined;
   const turn = turnBetween(share - 0.05 * Math.abs(share), share + 0.05 * Math.abs(share));
   if (!turn) return undefined;
   return `The angles are off by ${Number(Math.abs(share).toPrecision(2))} of themselves, as where ${turn} is taken for 2π.`;
+}
+
+/** The cos and sin of a sample, to be held against the right ones. */
+function halvesOf({ cos, sin, offCos, offSin, noise }: Sample): Point[] {
+  return [
+    { y: cos, loose: noise, made: cos - offCos, noise },
+    { y: sin, loose: noise, made: sin - offSin, noise },
+  ];
+}
+
+/** Says by which angle each of these pairs is turned further, if it is one angle in every token; undefined if not. */
+function fixedTurns(samples: readonly Sample[], wrong: ReadonlySet<number>): string | undefined {
+  const turns = [...groupBy(samples, ({ pair }) => pair)].flatMap(([pair, some]) => {
+    const off = some.map(({ angle, position, cos, sin, offCos, offSin, noise }) => {
+      const [c, s] = [cos - offCos, sin - offSin];
+      return { x: cos * c + sin * s, y: sin * c - cos * s, slack: noise + angleNoise(angle, pair, position) };
+    });
+    const turn = Math.atan2(sum(off.map(({ y }) => y)), sum(off.map(({ x }) => x)));
+    const isOne = off.every(({ x, y, slack }) => {
+      const apart = Math.abs(Math.atan2(y, x) - turn);
+      return Math.min(apart, 2 * Math.PI - apart) <= TWICE * slack;
+    });
+    const isSure = isOne && new Set(some.map(({ position }) => position)).size >= LEAST_POSITIONS;
+    return wrong.has(pair) ? [{ pair, turn: isSure ? turn : Number.NaN }] : [];
+  });
+  if (turns.length < wrong.size || turns.some(({ turn }) => Number.isNaN(turn))) return undefined;
+  const shown = turns.slice(0, 4).map(({ pair, turn }) => `pair ${pair} by ${Number(turn.toPrecision(3))}`);
+  const more = turns.length > 4 ? ', …' : '';
+  return `Each wrong pair is turned further by an angle of its own, the same in every token: ${shown.join(', ')}${more} radians`;
+}
+
+const sum = (list: readonly number[]): number => list.reduce((all, one) => all + one, 0);
+
+/** The ways to count the whole turns that are taken off an angle. */
+const COUNTS = [Math.round, Math.floor, Math.trunc];
+
+/** Says which number the kernel takes for 2π, if each whole turn adds one error to the angle; undefined if not. */
+function wholeTurns(samples: readonly Sample[]): string | undefined {
+  const turn = 2 * Math.PI;
+  for (const count of COUNTS) {
+    const all = samples
+      .map((one) => ({ ...one, turns: count(one.angle / turn) }))
+      .sort((a, b) => Math.abs(a.turns) - Math.abs(b.turns));
+    let [low, high, tested] = [-0.1, 0.1, 0];
+    const fits = all.every(({ pair, angle, position, turns, cos, sin, offCos, offSin, noise }) => {
+      const [c, s] = [cos - offCos, sin - offSin];
+      const slack = noise + angleNoise(angle, pair, position);
+      const middle = (low + high) / 2;
+      // Near a boundary, the count depends on the number that is taken for 2π.
+      const part = angle / turn - count(angle / turn);
+      const edge = Math.min(
+        ...(count === Math.round ? [Math.abs(0.5 - Math.abs(part))] : [Math.abs(part), 1 - Math.abs(part)]),
+      );
+      if (turn * edge <= Math.abs(middle * turns) + slack) return true;
+      const off = Math.atan2(sin * c - cos * s, cos * c + sin * s);
+      if (turns === 0) return Math.abs(off) <= slack;
+      // So many turns that the error is known up to whole turns only: those that more turns follow say which.
+      if (((high - low) / 2) * Math.abs(turns) + slack > 3) return true;
+      const whole = off + turn * Math.round((middle * turns - off) / turn);
+      const [a, b] = [(whole - slack) / turns, (whole + slack) / turns];
+      low = Math.max(low, Math.min(a, b));
+      high = Math.min(high, Math.max(a, b));
+      tested++;
+      return low <= high;
+    });
+    if (!fits || tested < ENOUGH || (low <= 0 && high >= 0)) continue;
+    const [middle, bound] = [(low + high) / 2, (high - low) / 2];
+    const digits = [3, 4, 5, 6, 7, 8, 9].find(
+      (n) => Math.abs(Number((turn - middle).toPrecision(n)) - turn + middle) <= bound,
+    );
+    const taken = (turn - middle).toPrecision(digits ?? 10);
+    return `Angles are off by ${Number(middle.toPrecision(3))} for each whole turn in them, as where ${Number(taken)} is taken for 2π.`;
+  }
+  return undefined;
 }
 
 /** The largest errors that may be rounding, as a share of the expected values; and what may be left of them on average. */

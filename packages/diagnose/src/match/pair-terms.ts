@@ -127,9 +127,11 @@ export function byAxis(axes: readonly number[], wanted: number): string {
 
 /** Says which pairs are rotated by another axis. */
 export function otherAxes(pairs: readonly (readonly [pair: number, by: string])[]): string {
-  const shown = pairs.slice(0, 4).map(([pair, by]) => `pair ${pair} ${by}`);
+  const shown = [...groupBy(pairs, ([, by]) => by)].map(([by, some]) => {
+    return `${some.length > 1 ? 'pairs' : 'pair'} ${ranges(some.map(([pair]) => pair))} ${by}`;
+  });
   const all = pairs.length === 1 ? '1 pair is' : `${pairs.length} pairs are`;
-  return `${all} seen to rotate by another axis: ${shown.join(', ')}${pairs.length > 4 ? ', …' : ''}.`;
+  return `${all} seen to rotate by another axis: ${shown.slice(0, 4).join('; ')}${shown.length > 4 ? '; …' : ''}.`;
 }
 
 /** Describes dimensions that rotate by the positions of other axes than expected; empty if that does not give y. */
@@ -159,6 +161,16 @@ export function describeAxes(right: RightRows): readonly string[] {
   const isStill = (axis: number): boolean =>
     heads.rows.every((r) => positionsOf(heads, Math.floor(r / heads.heads))[axis] === 0);
   if (off.some(({ left }) => isStill(left[0]!))) return [];
+  // An axis that all pairs of an axis may have is likelier than one for each.
+  const shared = new Map(
+    [...groupBy(off, ({ wanted }) => wanted)].map(([wanted, some]) => {
+      return [wanted, axes.find((axis) => some.every(({ left }) => left.includes(axis)))] as const;
+    }),
+  );
+  for (const one of off) {
+    const axis = shared.get(one.wanted);
+    if (axis !== undefined) one.left = [axis];
+  }
   const name = ({ left, wanted }: (typeof off)[number]): string => byAxis([left[0]!], wanted);
   const isWhole = (one: (typeof off)[number]): boolean =>
     off.filter(({ pair, left }) => pair === one.pair && left[0] === one.left[0]).length === 2;

@@ -43,6 +43,7 @@ export function* readingsOf(expected: Expected, right: RightRows, found: Identif
     if (keepsLengths(reading, right)) yield reading;
   for (const reading of [
     addedReading(expected, right),
+    ...memberReadings(expected, right, found),
     windowReading(expected, right, found),
     lostReading(expected, right),
   ])
@@ -119,28 +120,71 @@ function* sizeReadings({ spec, ...expected }: Expected, right: RightRows): Gener
   if (headDim % 4 === 0) yield sized(headDim / 2, `Each head is rotated as two of ${headDim / 2} dimensions.`);
 }
 
-/** Without a constant of each head and dimension that was added after the rotation, such as a bias. */
+/** Without a constant of each head and dimension, perhaps in each batch, that was added after the rotation: a bias, or minus the mean. */
 function addedReading(expected: Expected, right: RightRows): Reading | undefined {
   const heads = right.normalized();
-  const { headDim, rows, y } = heads;
-  if (rows.length < 2 * heads.heads) return undefined; // in one row of a head anything is a constant
+  const { headDim, rows, y, seq, dtype } = heads;
   const [made, noise] = [new Float64Array(headDim), new Float64Array(headDim)];
-  const added = new Map<number, Float64Array>();
-  const own = Float64Array.from(y);
-  for (const r of rows) {
-    right.fill(r, made, noise);
-    const head = r % heads.heads;
-    const bias = added.get(head) ?? made.map((value, i) => y[r * headDim + i]! - value);
-    added.set(head, bias);
-    for (let i = 0; i < headDim; i++) {
-      const at = r * headDim + i;
-      if (!(Math.abs(y[at]! - made[i]! - bias[i]!) <= 4 * noise[i]! + storedNoise(heads.dtype, 2 * y[at]!, 0)))
-        return undefined;
-      own[at] = made[i]!;
-    }
+  for (const inBatch of [false, true]) {
+    const groupOf = (r: number): number =>
+      (inBatch ? heads.heads * Math.floor(r / (seq * heads.heads)) : 0) + (r % heads.heads);
+    const added = new Map<number, { bias: Float64Array; sum: Float64Array; slack: Float64Array; count: number }>();
+    const isOne = rows.every((r) => {
+      right.fill(r, made, noise);
+      const group = added.get(groupOf(r)) ?? {
+        bias: made.map((value, i) => y[r * headDim + i]! - value),
+        ...{ sum: new Float64Array(headDim), slack: new Float64Array(headDim), count: 0 },
+      };
+      added.set(groupOf(r), group);
+      group.count++;
+      return made.every((value, i) => {
+        const at = r * headDim + i;
+        const slack = 4 * noise[i]! + storedNoise(dtype, 2 * y[at]!, 0);
+        group.sum[i]! += value;
+        group.slack[i] = Math.max(group.slack[i]!, slack);
+        return Math.abs(y[at]! - value - group.bias[i]!) <= slack;
+      });
+    });
+    const groups = [...added.values()];
+    // In one row of a head anything is a constant.
+    if (!isOne || groups.some(({ count }) => count < (inBatch ? 3 : 2))) continue;
+    const isMean = groups.every(({ bias, sum, slack, count }) =>
+      bias.every((value, i) => Math.abs(value + sum[i]! / count) <= slack[i]!),
+    );
+    const where = inBatch ? ' of a batch' : '';
+    const words = isMean
+      ? `From each head and dimension, its mean over the tokens${where} is taken away after the rotation.`
+      : `A constant of each head and dimension${where} is added after the rotation, as a bias is.`;
+    const own = Float64Array.from(y);
+    for (const r of rows) right.fill(r, own.subarray(r * headDim, (r + 1) * headDim), noise);
+    return { words: [words], needs: 'right', expected, heads: { ...heads, y: own } };
   }
-  const words = 'A constant of each head and dimension is added after the rotation, as a bias is.';
-  return { words: [words], needs: 'right', expected, heads: { ...heads, y: own } };
+  return undefined;
+}
+
+/** With the members of pairs as they should be, where they were exchanged or one has the opposite sign. */
+function memberReadings(expected: Expected, right: RightRows, { outcome }: Identification): Reading[] {
+  if (outcome !== 'mirrored') return [];
+  const heads = right.normalized();
+  const { headDim, y } = heads;
+  const made = (of: (first: number, second: number) => readonly [number, number]): Float64Array => {
+    const own = Float64Array.from(y);
+    for (let from = 0; from < y.length; from += headDim)
+      for (let j = 0; j < right.pairs; j++) {
+        const [a, b] = right.membersOf(j).write;
+        [own[from + a], own[from + b]] = of(y[from + a]!, y[from + b]!);
+      }
+    return own;
+  };
+  const readings: [words: string, y: Float64Array][] = [
+    ['The two members of each pair are exchanged when they are written.', made((a, b) => [b, a])],
+    ['The second member of each pair has the opposite sign.', made((a, b) => [a, -b])],
+    ['The first member of each pair has the opposite sign.', made((a, b) => [-a, b])],
+  ];
+  return readings.map(([words, own]) => ({
+    ...{ words: [words], needs: 'whole', expected },
+    heads: { ...heads, y: own },
+  }));
 }
 
 /** Without x, where it was added to what the rotation gave. */

@@ -60,6 +60,8 @@ interface Source {
   readonly guess: Guess;
   /** Whether row r has such an origin. Default: every row has. */
   readonly applies?: (r: number) => boolean;
+  /** Whether it is a rule only where it explains most rows. */
+  readonly ofMost?: boolean;
 }
 
 /** A rule from a row to another row. */
@@ -275,6 +277,7 @@ class RowContents {
         if (source.what === 'a copy' && best && best.source.what !== 'a copy') break;
         if (!this.#heldFrom(source, r)) continue;
         const count = some.filter((one) => this.#heldFrom(source, one)).length;
+        if (source.ofMost && 2 * count <= some.length) continue;
         if (!best || count > best.count || best.source.what === 'a copy') best = { source, count };
         if (count === some.length) return source;
       }
@@ -359,6 +362,9 @@ class RowContents {
     return [
       ...mirrored,
       { what: 'scaled', words: `${this.#nouns.result} × ${short(one)}`, guess: scaled(() => one) },
+      ...this.#laws(r, one).map(([rule, factor]): Source => {
+        return { what: 'scaled by row', words: `${this.#nouns.result} ${rule}`, guess: scaled(factor) };
+      }),
       {
         what: 'scaled by row',
         words: `${this.#nouns.result} times a factor of each head, such as ${short(one)}`,
@@ -370,6 +376,27 @@ class RowContents {
         guess: scaled(factorOf),
       },
     ];
+  }
+
+  /** Rules that give row r its factor. */
+  #laws(r: number, factor: number): [words: string, of: (row: number) => number][] {
+    const { heads, numAxes } = this.#heads;
+    const squares = (row: number): number => this.#right.input(row).reduce((sum, value) => sum + value * value, 0);
+    const position = (row: number): number => positionsOf(this.#heads, Math.floor(row / heads))[0]!;
+    const laws: [words: string, of: (row: number) => number][] = [0, 1e-6, 1e-5].map((eps) => [
+      `after an RMS norm of x with weight 1${eps > 0 ? ` and epsilon ${eps.toExponential()}` : ''}`,
+      (row) => 1 / Math.sqrt(squares(row) / this.#made.length + eps),
+    ]);
+    laws.push(['divided by the length of its row of x', (row) => 1 / Math.sqrt(squares(row))]);
+    // Scores of long prompts, as Qwen's first models and Llama 4 have them; rounding hides the exact number.
+    const length = Math.exp(Math.log(position(r) + 1) / factor);
+    if (numAxes === 1 && factor > 1 && length > 256)
+      for (const one of new Set([2 ** Math.round(Math.log2(length)), Math.round(length)]))
+        laws.push([
+          `times max(1, ln(position + 1) / ln(${one}))`,
+          (row) => Math.max(1, Math.log(position(row) + 1) / Math.log(one)),
+        ]);
+    return laws;
   }
 
   /** The right results of a token whose heads and dimensions have changed places in memory. */
@@ -402,6 +429,60 @@ class RowContents {
       placed('stored', (n) => (n % heads) * headDim + Math.floor(n / heads)),
       placed('read', (n) => (n % headDim) * heads + Math.floor(n / headDim)),
     ];
+  }
+
+  /** Right results, or angles, that are in place i XOR m of their row, as where a swizzle is not undone; m by head or token. */
+  #maskSources(r: number): Source[] {
+    const { heads, seq, headDim, y } = this.#heads;
+    const right = this.#right;
+    const scratch = new Float64Array(headDim);
+    const byMask = (kind: 'dimension' | 'pair', maskOf: (row: number) => number): Guess => {
+      return (row, made, noise) => {
+        const mask = maskOf(row);
+        const angles = right.anglesOf(Math.floor(row / heads));
+        const at = (list: Float64Array): Float64Array => list.map((_, j) => list[j ^ mask] ?? Number.NaN);
+        if (kind === 'pair') {
+          const [cos, sin, own] = [at(angles.cos), at(angles.sin), at(angles.noise)];
+          right.rotate(
+            right.input(row),
+            { cos, sin, noise: own.map((one, j) => Math.max(one, angles.noise[j]!)) },
+            made,
+            noise,
+          );
+          return;
+        }
+        right.fill(row, scratch, noise);
+        const [own, loose] = [at(scratch), at(noise)];
+        made.set(own);
+        noise.set(loose);
+      };
+    };
+    const place = { head: (row: number) => row % heads, token: (row: number) => Math.floor(row / heads) % seq };
+    const sources: Source[] = [];
+    for (const kind of ['dimension', 'pair'] as const)
+      for (let mask = 1; mask < (kind === 'pair' ? right.pairs : headDim); mask++) {
+        byMask(kind, () => mask)(r, this.#made, this.#noise);
+        this.#last = undefined;
+        if (!this.#made.every((value, i) => Math.abs(y[r * headDim + i]! - value) <= this.#noise[i]!)) continue;
+        const add = (words: string, maskOf: (row: number) => number): void => {
+          const what = kind === 'pair' ? 'each pair by the angle of pair j' : `${this.#nouns.result} of dimension i`;
+          sources.push({
+            what: 'another row',
+            words: `${what} XOR ${words}`,
+            guess: byMask(kind, maskOf),
+            ofMost: true,
+          });
+        };
+        for (const [name, of] of Object.entries(place))
+          for (const count of name === 'head' ? [heads] : [seq, 2, 4, 8, 16, 32]) {
+            const index = of(r) % count;
+            const by = mask / index;
+            if (index === 0 || !Number.isInteger(by)) continue;
+            const rule = count === heads || count === seq ? name : `${name} mod ${count}`;
+            add(by === 1 ? `its ${rule}` : `${by} × (its ${rule})`, (row) => by * (of(row) % count));
+          }
+      }
+    return sources;
   }
 
   /** The possible origins of row r, the simplest first. */
@@ -451,9 +532,10 @@ class RowContents {
     );
     const rows = batch * seq * heads;
     const angles = anglesOf(r);
-    for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, anglesOf(at), i)))
-      yield* resultOf(other);
-    for (const other of this.#search(r, wrong, batch * seq, (at, i) => right.element(r, right.anglesOf(at), i)))
+    const resultAt = (at: number, i: number): number => right.element(at, anglesOf(at), i);
+    for (const other of this.#search(r, wrong, rows, resultAt, anglesOf)) yield* resultOf(other);
+    const turnedAt = (at: number, i: number): number => right.element(r, right.anglesOf(at), i);
+    for (const other of this.#search(r, wrong, batch * seq, turnedAt, (at) => right.anglesOf(at)))
       yield* byPosition(other * heads + (r % heads));
     yield* this.#shiftSources(r);
     for (const other of this.#search(r, wrong, rows, (at, i) => right.element(at, angles, i))) yield* inputOf(other);
@@ -461,7 +543,8 @@ class RowContents {
     const mixed = (at: number, i: number) => right.element(r, cosines, i) + right.element(at, sines, i);
     if (wrong.every((i) => right.pairOf[i]! >= 0))
       for (const other of this.#search(r, wrong, rows, mixed)) yield* partnerOf(other);
-    for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, true)) yield* copyOf(other);
+    yield* this.#maskSources(r);
+    for (const other of this.#search(r, wrong, rows, (at, i) => y[at * headDim + i]!, 'exact')) yield* copyOf(other);
   }
 
   /** Angles without their sines, or without their cosines. */
@@ -489,18 +572,27 @@ class RowContents {
     wrong: readonly number[],
     count: number,
     value: (at: number, i: number) => number,
-    exact = false,
+    how?: 'exact' | ((at: number) => Angles),
   ): Generator<number> {
     if (this.#budget < count) return;
     this.#budget -= count;
     const { headDim, y } = this.#heads;
     this.#wrongDims(r); // fills the noise
     const size = this.#made.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
-    const noise = this.#noise.map((one) => (exact ? 0 : 2 * one + 1e-6 * size));
+    const noise = this.#noise.map((one) => (how === 'exact' ? 0 : 2 * one + 1e-6 * size));
+    const { pairOf } = this.#right;
+    // Angles of far positions are less exact than those of row r.
+    const isNear = (at: number): boolean => {
+      const loose = typeof how === 'function' ? how(at).noise : undefined;
+      return wrong.every((i) => {
+        const more = loose && pairOf[i]! >= 0 ? 2 * size * loose[pairOf[i]!]! : 0;
+        return Math.abs(value(at, i) - y[r * headDim + i]!) <= noise[i]! + more;
+      });
+    };
     let found = 0;
     for (let at = 0; at < count && found < 3; at++) {
-      if (wrong.every((i) => Math.abs(value(at, i) - y[r * headDim + i]!) <= noise[i]!)) {
-        if (exact && at === r) continue;
+      if (isNear(at)) {
+        if (how === 'exact' && at === r) continue;
         found++;
         yield at;
       }
@@ -508,13 +600,13 @@ class RowContents {
   }
 
   /** The rotation of x by the positions that a rule gives. */
-  #rotatedBy(words: string, of: (positions: number[], token: number) => number[]): Source {
+  #rotatedBy(words: string, of: (positions: number[], token: number, head: number) => number[]): Source {
     return {
       what: 'another position',
       words: `${this.#nouns.rotated} by ${words}`,
       guess: (r, y, noise) => {
         const token = Math.floor(r / this.#heads.heads);
-        const positions = of(positionsOf(this.#heads, token), token);
+        const positions = of(positionsOf(this.#heads, token), token, r % this.#heads.heads);
         this.#right.rotate(this.#right.input(r), this.#right.anglesAt(positions), y, noise);
       },
     };
@@ -589,13 +681,23 @@ class RowContents {
       guess: (r, y, noise) =>
         right.rotate(right.input(r), this.#half(right.anglesOf(Math.floor(r / heads)), kept), y, noise),
     });
+    const exchanged: Source = {
+      what: 'another position',
+      words: `${this.#nouns.rotated} with cos and sin exchanged`,
+      guess: (r, y, noise) => {
+        const { cos, sin, ...more } = right.anglesOf(Math.floor(r / heads));
+        right.rotate(right.input(r), { cos: sin, sin: cos, ...more }, y, noise);
+      },
+    };
     return [
       member('cos'),
       member('sin'),
+      exchanged,
       by('its position + 1', (positions) => positions.map((p) => p + 1)),
       by('its position − 1', (positions) => positions.map((p) => p - 1)),
       by('its position with the opposite sign', (positions) => positions.map((p) => -p)),
       twice,
+      by('its position × (its head + 1)', (positions, _token, head) => positions.map((p) => p * (head + 1))),
       ...(numAxes === 1
         ? [
             by('its index on the sequence axis', (_what, token) => [token % seq]),

@@ -1,4 +1,4 @@
-/** Rows that are written at one distance and read at another, as where the padding of a buffer is forgotten. @module */
+/** Rows that are written at one distance and read at another, as where the padding of a buffer is forgotten; tiles. @module */
 import type { RightRows } from '../kernel/right-rows.js';
 
 /** The most elements of padding beside a row. */
@@ -7,6 +7,40 @@ export const MOST_PADDING = 64;
 const BUFFERS = [4, 8, 16, 32, 64, 128, 256];
 /** Rows whose right results are kept: every distance is tried on them first. */
 const KEPT = 8;
+
+/** The sizes of tiles that are tried. */
+const TILES = [4, 8, 16, 32];
+
+/** Recognises right results of which tiles, of as many tokens as dimensions, were transposed; empty if they were not. */
+export function describeTiles(right: RightRows): string[] {
+  const { batch, seq, heads, headDim, y, rows } = right.heads;
+  if (rows.length < batch * seq * heads) return []; // some rows are left out
+  for (const size of TILES.filter((one) => seq >= one && headDim % one === 0)) {
+    const [made, noise] = [new Float64Array(size * headDim), new Float64Array(size * headDim)];
+    const isSo = (first: number): boolean => {
+      const rowOf = (n: number): number => first + n * heads;
+      for (let n = 0; n < size; n++) {
+        const [from, to] = [n * headDim, (n + 1) * headDim];
+        right.fill(rowOf(n), made.subarray(from, to), noise.subarray(from, to));
+      }
+      return made.every((value, at) => {
+        const [n, i] = [Math.floor(at / headDim), at % headDim];
+        const place = rowOf(i % size) * headDim + i - (i % size) + n;
+        return Math.abs(y[place]! - value) <= noise[at]!;
+      });
+    };
+    const tiles = Array.from({ length: batch * heads * Math.floor(seq / size) }, (_, n) => {
+      const [b, h] = [Math.floor(n / (heads * Math.floor(seq / size))), n % heads];
+      return (b * seq + (Math.floor(n / heads) % Math.floor(seq / size)) * size) * heads + h;
+    });
+    if (!tiles.every(isSo)) continue;
+    const rest = seq % size > 0 ? `, of the first ${seq - (seq % size)} tokens` : '';
+    return [
+      `Tiles of ${size} tokens and ${size} dimensions are transposed${rest}: token a of a tile has dimension b of token b, and the reverse.`,
+    ];
+  }
+  return [];
+}
 
 /** Says at which distances the rows of y were written and read, in one sentence; empty if no distances give y. */
 export function describeStrides(right: RightRows): string[] {

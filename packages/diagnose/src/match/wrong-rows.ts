@@ -175,8 +175,13 @@ function oddIn(heads: Heads, withX: boolean) {
   };
 }
 
-function summaryOf(wrong: readonly RowEntry[], right: string, { y }: Heads): RowSummary {
-  return { elements: y.length, wrongElements: wrong.reduce((sum, { elements }) => sum + elements, 0), right, wrong };
+function summaryOf(wrong: readonly RowEntry[], right: string, { rows, headDim }: Heads): RowSummary {
+  return {
+    elements: rows.length * headDim,
+    wrongElements: wrong.reduce((sum, { elements }) => sum + elements, 0),
+    right,
+    wrong,
+  };
 }
 
 /**

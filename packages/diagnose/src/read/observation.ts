@@ -87,7 +87,7 @@ const MAX_ELEMENTS = 2 ** 27;
  * Checks an observation and reads it. A y that is not finite is accepted, because the diagnosis reports it.
  *
  * @param numAxes - the position axes of the expected RoPE
- * @throws {RopewalkError} SHAPE, DTYPE or RANGE for shapes that disagree, or an x that is not finite
+ * @throws {RopewalkError} SHAPE, DTYPE or RANGE for shapes that disagree, or an x of which most is not finite
  */
 export function readObservation(observation: Observation, numAxes?: number): Heads {
   const given = readOptions(observation, 'diagnose: observation', NAMES);
@@ -103,17 +103,8 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     refuse('SHAPE', 'diagnose: x', 'an even head_dim in the last dimension', [...x.shape]);
   // Before the values are widened: positions that do not fit this layout refuse it.
   const positions = readPositions(given.positions, batch, seq, numAxes ?? given.numAxes);
-  const xs = valuesOf(x);
-  const bad = xs.findIndex((value) => !Number.isFinite(value));
-  if (bad >= 0)
-    refuse(
-      'RANGE',
-      `diagnose: x[${bad}]`,
-      'a finite number',
-      xs[bad],
-      'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
-    );
-  const ys = valuesOf(y);
+  const count = batch * seq * heads;
+  const { xs, ys, rows } = withoutUnread(valuesOf(x), valuesOf(y), headDim, count);
   return {
     batch,
     seq,
@@ -125,8 +116,39 @@ export function readObservation(observation: Observation, numAxes?: number): Hea
     storage: y.dtype as FloatDtype,
     ...positions,
     norm,
-    rows: Array.from({ length: batch * seq * heads }, (_, r) => r),
+    rows,
   };
+}
+
+/**
+ * Leaves out rows whose x is not finite, such as padding that was never written. Their x and y become 0.
+ *
+ * @throws {RopewalkError} RANGE if they are more than half of all rows: then x is not what the kernel read
+ */
+function withoutUnread(x: Values, y: Values, headDim: number, count: number) {
+  let first = -1;
+  const rows: number[] = [];
+  for (let r = 0; r < count; r++) {
+    const from = r * headDim;
+    let n = from;
+    while (n < from + headDim && Number.isFinite(x[n])) n++;
+    if (n === from + headDim) rows.push(r);
+    else if (first < 0) first = n;
+  }
+  if (2 * rows.length < count)
+    refuse(
+      'RANGE',
+      `diagnose: x[${first}]`,
+      'finite numbers in half of its rows, or more',
+      x[first],
+      'Give a bf16 or f16 file its dtype, or dump x before the kernel runs.',
+    );
+  if (rows.length === count) return { xs: x, ys: y, rows };
+  const [xs, ys] = [x.slice(), y.slice()];
+  const kept = new Set(rows);
+  for (let r = 0; r < count; r++)
+    if (!kept.has(r)) for (const values of [xs, ys]) values.fill(0, r * headDim, (r + 1) * headDim);
+  return { xs, ys, rows };
 }
 
 /** @throws {RopewalkError} RANGE for an x that is 0 everywhere, because every rotation of 0 is 0 */

@@ -4,7 +4,7 @@ import type { Identification } from '../fit/identification.js';
 import type { Mutant } from '../kernel/mutant.js';
 import type { Findings, Named, WorstElement } from '../match/bug-search.js';
 import type { NextInput } from '../match/next-input.js';
-import type { RowSummary } from '../match/wrong-rows.js';
+import type { Places, RowSummary } from '../match/wrong-rows.js';
 import type { Difference } from './differences.js';
 
 /** The answer in a word. */
@@ -38,6 +38,8 @@ export interface Diagnosis extends Findings {
   readonly verdict: Verdict;
   /** The layout in which x and y were read. */
   readonly layout: FoundLayout;
+  /** The rows of which nothing is said, because x is not finite in them; undefined if it is finite everywhere. */
+  readonly unread: { readonly where: string; readonly at: Places } | undefined;
   /** The differences in sentences; empty when all is as expected. */
   readonly differences: readonly Difference[];
   /**

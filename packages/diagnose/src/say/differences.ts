@@ -312,11 +312,12 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     const which = ratios.length === invFreq.length ? 'every pair' : pairsWords(turning);
     const unit = factorWords(ratios[0]!, 1e-6);
     parts.push(`The ${noun} of ${which} is ${short(one)} times the expected one${unit ? ` (${unit})` : ''}`);
-  } else if (turning.length > 0) {
+  } else if (moved) parts.push(moved);
+  else if (turning.length > 0) {
     const of = clear.length < turning.length ? `, of ${pairsWords(clear)}` : '';
     const factors = factorsWords(clear.map((j, n) => [ratios[n]!, pairs[j]!]));
     parts.push(
-      ...(moved ? [moved] : law ? [law] : []),
+      ...(law ? [law] : []),
       `the ${turning.length === 1 ? noun : nouns} of ${pairsWords(turning)} ${turning.length === 1 ? 'differs' : 'differ'}${factors && `${factors}${of}`}`,
     );
   }
@@ -324,10 +325,16 @@ const frequencies: Compare = ({ spec, direction: way }, found) => {
     parts.push(
       `${parts.length > 0 ? 'the' : 'The'} angles of ${pairsWords(unknown)} are not the expected ones; these positions do not show how many whole turns they made`,
     );
-  if (still.length > 0)
+  if (still.length > 0) {
+    const dims = found.claimed(still).flatMap(({ write }) => write);
+    const isX = found.dims({ kind: 'holds', dims, value: 'x' }).length === dims.length;
+    const does = still.length === 1 ? 'does' : 'do';
     parts.push(
-      `${pairsWords(still)} ${still.length === 1 ? 'does' : 'do'} not rotate, or by whole turns, or too little to measure`,
+      isX
+        ? `${pairsWords(still)} ${does} not rotate: y is x in dimensions ${ranges(dims.sort((a, b) => a - b))}`
+        : `${pairsWords(still)} ${does} not rotate, or by whole turns, or too little to measure`,
     );
+  }
   // Others may rotate too little to measure.
   if (more.length > 0)
     parts.push(`at least ${more.length} more ${more.length === 1 ? 'pair rotates' : 'pairs rotate'} than expected`);

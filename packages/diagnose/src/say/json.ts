@@ -24,6 +24,7 @@ function jsonOf(result: Diagnosis, from: string | undefined): unknown {
   const { found, next } = result;
   return {
     verdict: result.verdict,
+    unread: result.unread ?? null,
     layout: { ...result.layout, otherwise: result.layout.otherwise.map(bug) },
     expected: from ?? null,
     tier: result.tier ?? null,

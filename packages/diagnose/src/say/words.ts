@@ -124,7 +124,16 @@ export function reportOf(diagnosis: Diagnosis, from: string | undefined, all: bo
   const told = sections
     .map(([title, lines]) => ({ title, lines: lines.filter(({ text }) => text !== blank) }))
     .filter(({ lines }) => lines.length > 0);
-  return { head: headline(diagnosis, from), remarks: layoutWords(diagnosis), sections: told };
+  return {
+    head: headline(diagnosis, from),
+    remarks: [...unreadWords(diagnosis), ...layoutWords(diagnosis)],
+    sections: told,
+  };
+}
+
+/** The rows of which nothing is said. */
+function unreadWords({ unread }: Diagnosis): string[] {
+  return unread ? [`Left out, because x is not finite there: ${unread.where}.`] : [];
 }
 
 /** The layout in which x and y were read, if the observation gave none. */

@@ -1,5 +1,6 @@
 /** All strangers' kernels. @module */
 import { AXES } from './axes.js';
+import { CHANGED } from './changed.js';
 import type { Stranger } from './kernel.js';
 import { LAYOUT } from './layout.js';
 import { MEMORY } from './memory.js';
@@ -24,4 +25,5 @@ export const STRANGERS: readonly Stranger[] = [
   ...AXES,
   ...UNSEEN_RIGHT,
   ...UNSEEN_WRONG,
+  ...CHANGED,
 ];

@@ -1,4 +1,5 @@
 /** Checks sentences on what single dimensions of y are made of, against the kernel's own output. @module */
+import { tensorFrom } from 'ropewalk';
 import { UNIT_ROUNDOFF } from 'ropewalk/internal';
 import { type Aspect, type Call, exact, normedInput, type Rotation } from './kernel.js';
 
@@ -77,6 +78,16 @@ function numbers(text: string): number[] {
 
 const expected = TERMS['as expected']!;
 
+const near = (a: number, b: number): boolean => Math.abs(a - b) <= 2e-3 * Math.abs(b) + 1e-6;
+
+/** Which element is not what a function makes of the right one. */
+function otherwise({ call, asked }: MemberScene, of: (value: number) => number): string | undefined {
+  const off = exact(call, asked).findIndex((value, n) => {
+    return Math.abs(call.y[n]! - of(value)) > 16 * UNIT_ROUNDOFF[call.dtype] * (1 + Math.abs(value)) + 1e-4;
+  });
+  return off < 0 ? undefined : `element ${off} is not`;
+}
+
 export const MEMBER_LINES: readonly MemberLine[] = [
   [
     /^Dimensions ([\d, -]+), the (first|second) members of the pairs, are (.*)\.$/,
@@ -125,6 +136,205 @@ export const MEMBER_LINES: readonly MemberLine[] = [
       const cut = right.filter((value) => value < least || value > most).length;
       const off = call.y.findIndex((value, n) => Math.abs(value - Math.min(most, Math.max(least, right[n]!))) > 2e-2);
       return off >= 0 ? `element ${off} is not` : cut === Number(count) ? undefined : `${cut} are`;
+    },
+  ],
+  [
+    /^y is ([\d.]+) · tanh\(right result \/ ([\d.]+)\), a soft cap\.$/,
+    ['elements'],
+    ([cap, same], scene) =>
+      cap === same ? otherwise(scene, (value) => Number(cap) * Math.tanh(value / Number(cap))) : 'they are two',
+  ],
+  [
+    /^y has the right results in (f16|bf16), whose bits are read as (f16|bf16)\.$/,
+    ['elements'],
+    ([from, to], { call, asked }) => {
+      const bits = tensorFrom([...call.y], { dtype: to as 'f16' }).storage.host as Uint16Array;
+      const read = tensorFrom(bits, { dtype: from as 'f16' }).readNumbers() as Float64Array;
+      const off = exact(call, asked).findIndex(
+        (value, n) => Math.abs(value - read[n]!) > 2e-3 * Math.abs(value) + 1e-3,
+      );
+      return off < 0 ? undefined : `element ${off} is not`;
+    },
+  ],
+  [
+    /^Each element of y is one function of the right result, which (rises|falls): (.*)\.$/,
+    ['elements'],
+    ([way, shown], { call, asked }) => {
+      const points = Array.from(exact(call, asked), (value, n): [number, number] => [value, call.y[n]!]);
+      points.sort(([a], [b]) => a - b);
+      const sign = way === 'rises' ? 1 : -1;
+      const slack = (value: number): number => 8 * UNIT_ROUNDOFF[call.dtype] * (1 + Math.abs(value));
+      let most = -Infinity;
+      for (const [value, y] of points) {
+        // Neighbours within the noise of f32 may be in either order.
+        if (sign * y < most - 1e-2 - slack(y)) return `at ${value} it does not`;
+        most = Math.max(most, sign * y);
+      }
+      for (const [, to, from] of shown!.matchAll(/(-?[\d.e-]+) for (-?[\d.e-]+)/g))
+        if (!points.some(([a, b]) => near(a, Number(from)) && near(b, Number(to)))) return `no element is ${to}`;
+      return undefined;
+    },
+  ],
+  [
+    /^Each row of y is the right row times a Hadamard matrix, whose elements are ±1\/√(\d+)\.$/,
+    ['elements'],
+    ([size], { call, asked }) => {
+      const [n, right] = [Number(size), exact(call, asked)];
+      const odd = (bits: number): boolean => bits.toString(2).replaceAll('0', '').length % 2 === 1;
+      const off = call.y.findIndex((value, at) => {
+        const row = right.subarray(at - (at % n), at - (at % n) + n);
+        const sum = row.reduce((all, one, k) => all + (odd(k & (at % n)) ? -one : one), 0);
+        return Math.abs(value - sum / Math.sqrt(n)) > 64 * UNIT_ROUNDOFF[call.dtype] + 1e-3;
+      });
+      return n === call.headDim && off < 0 ? undefined : `element ${off} is not`;
+    },
+  ],
+  [
+    /^The cosine terms are right; the sine terms take x from other places: (.*)\.$/,
+    ['elements'],
+    ([list], scene) =>
+      list!
+        .split('; ')
+        .flatMap((part) => {
+          const [, dims, far, way, beyond] =
+            /^dimensions ([\d, -]+) that (\d+) places (on|back)(, in the (?:next|last) head)?$/.exec(part)!;
+          const by = Number(far) * (way === 'on' ? 1 : -1);
+          return numbers(dims!).map((dim) => {
+            const isBeyond = dim + by >= scene.call.headDim || dim + by < 0;
+            if (isBeyond !== (beyond !== undefined)) return `dimension ${dim} takes that of another head`;
+            // x beyond the tensor is not known.
+            return unlike(dim, ({ x, cos, sin, pair, own }) => x(own) * cos(pair) + x(dim + by) * sin(pair), scene);
+          });
+        })
+        .find(Boolean),
+  ],
+  [
+    /^Tiles of (\d+) tokens and \d+ dimensions are transposed(?:, of the first \d+ tokens)?: token a of a tile has dimension b of token b, and the reverse\.$/,
+    ['elements'],
+    ([text], { call, asked }) => {
+      const [size, right] = [Number(text), exact(call, asked)];
+      for (let b = 0; b < call.batch; b++)
+        for (let s = 0; s < call.seq - (call.seq % size); s++)
+          for (let h = 0; h < call.heads; h++)
+            for (let i = 0; i < call.headDim; i++) {
+              const from = call.at(b, s - (s % size) + (i % size), h) + i - (i % size) + (s % size);
+              if (Math.abs(call.y[call.at(b, s, h) + i]! - right[from]!) > 16 * UNIT_ROUNDOFF[call.dtype] * 8 + 1e-3)
+                return `token ${s}, dimension ${i} is not`;
+            }
+      return undefined;
+    },
+  ],
+  [
+    /^([\d.]+) % of the elements are 0, in no order, and the others are the right results × ([\d.]+), as by dropout\.$/,
+    ['elements', 'magnitude'],
+    ([share, factor], { call, asked }) => {
+      const right = exact(call, asked);
+      const lost = call.y.filter((value, n) => value === 0 && Math.abs(right[n]!) > 1e-3).length / call.y.length;
+      if (Math.abs((100 * lost) / Number(share) - 1) > 0.1) return `${lost} are 0`;
+      const off = call.y.findIndex(
+        (value, n) =>
+          value !== 0 && Math.abs(value - Number(factor) * right[n]!) > 32 * UNIT_ROUNDOFF[call.dtype] + 1e-2,
+      );
+      return off < 0 ? undefined : `element ${off} is not`;
+    },
+  ],
+  [
+    /^In pairs? ([\d, -]+), cos is 1 and sin is the angle, as for small angles; all other pairs are right\.$/,
+    ['elements'],
+    ([list], scene) => {
+      const small = numbers(list!);
+      const bad = turnsUsed(scene).find(({ pair, whole, cos, sin }) => {
+        const [c, s] = small.includes(pair) ? [1, whole] : [Math.cos(whole), Math.sin(whole)];
+        return Math.hypot(cos - c, sin - s) > 1e-2 + 1e-3 * Math.abs(whole);
+      });
+      return bad && `pair ${bad.pair} has not`;
+    },
+  ],
+  [
+    /^cos and sin are the means of those of the position and of the one (before|after) it, as where a texture is read half a texel off\.$/,
+    ['elements', 'magnitude'],
+    ([way], scene) => {
+      const bad = turnsUsed(scene).find(({ pair, whole, cos, sin }) => {
+        const step = scene.asked.frequency[pair]! * (way === 'before' ? -1 : 1);
+        const other = whole === 0 && step < 0 ? 0 : whole + step;
+        const [c, s] = [(Math.cos(whole) + Math.cos(other)) / 2, (Math.sin(whole) + Math.sin(other)) / 2];
+        return Math.hypot(cos - c, sin - s) > 1e-2;
+      });
+      return bad && `pair ${bad.pair} has not`;
+    },
+  ],
+  [
+    /^Each wrong pair is turned further by an angle of its own, the same in every token: (.*?)(?:, …)? radians(?:; those of pairs? ([\d, -]+) are right within the noise that is allowed for)?\.$/,
+    ['elements'],
+    ([shown, rest], scene) => {
+      const said = new Map(
+        [...shown!.matchAll(/pair (\d+) by (-?[\d.e-]+)/g)].map(([, j, by]) => [Number(j), Number(by)]),
+      );
+      for (const j of rest === undefined ? [] : numbers(rest)) said.set(j, 0);
+      const bad = turnsUsed(scene).find(({ pair, whole, cos, sin }) => {
+        const by = said.get(pair);
+        if (by === undefined) return false;
+        const off = Math.atan2(sin, cos) - whole - by;
+        return Math.abs(off - 2 * Math.PI * Math.round(off / (2 * Math.PI))) > 5e-2;
+      });
+      return bad && `pair ${bad.pair} is not`;
+    },
+  ],
+  [
+    /^cos and sin are one function of the right ones, which (rises|falls): (.*)\.$/,
+    ['elements', 'precision'],
+    ([way], scene) => {
+      const points = turnsUsed(scene).flatMap(({ whole, cos, sin }): [number, number][] => [
+        [Math.cos(whole), cos],
+        [Math.sin(whole), sin],
+      ]);
+      points.sort(([a], [b]) => a - b);
+      let most = -Infinity;
+      for (const [right, used] of points) {
+        const value = way === 'rises' ? used : -used;
+        if (value < most - 2e-2) return `at ${right} it does not`;
+        most = Math.max(most, value);
+      }
+      return undefined;
+    },
+  ],
+  [
+    /^Angles are off by (-?[\d.e-]+) for each whole turn in them, as where ([\d.]+) is taken for 2π\.$/,
+    ['elements', 'precision', 'frequencies'],
+    ([off, turn], scene) => {
+      if (Math.abs(2 * Math.PI - Number(turn) - Number(off)) > 0.01 * Math.abs(Number(off))) return 'they are two';
+      const bad = turnsUsed(scene).filter(({ whole, cos, sin }) => {
+        const counts = [Math.floor(whole / (2 * Math.PI)), Math.ceil(whole / (2 * Math.PI))];
+        return counts.every((count) => {
+          const error = Math.atan2(sin, cos) - (whole - count * Number(turn));
+          return Math.abs(error - 2 * Math.PI * Math.round(error / (2 * Math.PI))) > 1e-2 + 1e-6 * Math.abs(whole);
+        });
+      });
+      return bad.length === 0 ? undefined : `${bad.length} are off otherwise`;
+    },
+  ],
+  [
+    /^Errors grow with the position: at positions up to (\d+) half of the rows are off by at most ([\d.e-]+) of their length, from (\d+) on half of them by ([\d.e-]+) or more\.$/,
+    ['elements'],
+    ([early, low, late, high], { call, asked }) => {
+      const right = exact(call, asked);
+      const errors: { position: number; error: number }[] = [];
+      for (let r = 0; r < right.length / call.headDim; r++) {
+        const token = Math.floor(r / call.heads);
+        const of = (values: Float64Array): Float64Array => values.subarray(r * call.headDim, (r + 1) * call.headDim);
+        const off = Math.hypot(...of(call.y).map((value, i) => value - of(right)[i]!));
+        const position = Math.abs(call.position(Math.floor(token / call.seq), token % call.seq, 0));
+        errors.push({ position, error: off / Math.hypot(...of(right)) });
+      }
+      const half = (some: typeof errors, is: (error: number) => boolean): boolean =>
+        2.5 * some.filter(({ error }) => is(error)).length >= some.length;
+      const [first, last] = [
+        errors.filter(({ position }) => position <= Number(early)),
+        errors.filter(({ position }) => position >= Number(late)),
+      ];
+      const isSo =
+        half(first, (error) => error <= 1.1 * Number(low)) && half(last, (error) => error >= 0.9 * Number(high));
+      return isSo ? undefined : 'they do not';
     },
   ],
   [

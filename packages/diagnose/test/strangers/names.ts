@@ -43,6 +43,7 @@ export const NAMES: Readonly<Record<string, readonly string[]>> = {
   'table-of-interleaved-pairs': ids('fused-table-by-element'),
   'rotated-when-stored-and-read-f32': ids('rotated-twice'),
   'rotated-when-stored-and-read-bf16': ids('rotated-twice'),
+  'members-exchanged': ids('position-minus-one'),
   'two-pairs-and-position': [...PAIRS, ...NEXT],
   'two-base-and-scaling': ids('base-default llama3-ignored'),
   'two-base-and-scaling-bf16-far': ids('base-default yarn-ignored'),

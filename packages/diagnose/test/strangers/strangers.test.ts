@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { FUZZ } from '../../../../test/support/size.js';
+import { CHANGED } from './changed.js';
 import { STRANGERS } from './index.js';
 import { MODELS, rotationOf } from './kernel.js';
 import { OWN_FREQUENCIES } from './right.js';
@@ -19,6 +20,12 @@ describe('strangers’ kernels', () => {
 
   test('every kernel has its own name', () => {
     assert.equal(new Set(STRANGERS.map(({ id }) => id)).size, STRANGERS.length);
+  });
+  test('what was done to right results is said', () => {
+    for (const { stranger, mark, untrue } of CHANGED.map(scoreOf)) {
+      assert.deepEqual(untrue, [], stranger.id);
+      assert.ok(mark === 'described' || mark === 'named', `${stranger.id}: ${mark}`);
+    }
   });
   test('the formulas of right kernels give the frequencies that the models ask for', () => {
     for (const [model, own] of OWN_FREQUENCIES)

@@ -845,7 +845,10 @@ const frequencyWords: Check = ([text], scene) => {
     const differ = new RegExp(
       `^[Tt]he (?:frequenc(?:ies|y)|angles?) of pairs? (.*) differs?(?:, by (?:factors from|a factor of) ${NUMBER}(?: to ${NUMBER})?(?:, of pairs? (.*))?)?$`,
     ).exec(part);
-    const still = /^[Pp]airs? (.*) do(?:es)? not rotate, or by whole turns, or too little to measure$/.exec(part);
+    const still =
+      /^[Pp]airs? (.*) do(?:es)? not rotate(?:, or by whole turns, or too little to measure|: y is x in dimensions [\d, -]+)$/.exec(
+        part,
+      );
     const more = /^[Aa]t least (\d+) more pairs? rotates? than expected$/.exec(part);
     const rising = new RegExp(`^[Tt]he frequency of each pair is ${NUMBER} times that of the pair before$`).exec(part);
     const moved =
@@ -1195,19 +1198,34 @@ const BESIDE: Form[] = [
     check: (_parts, { stranger }) => (/half/i.test(stranger.about ?? stranger.id) ? undefined : 'it does not'),
   },
   {
-    of: /^A constant of each head and dimension is added after the rotation, as a bias is\.$/,
+    of: /^(?:A constant of each head and dimension( of a batch)? is added after the rotation, as a bias is|From each head and dimension, its (mean) over the tokens( of a batch)? is taken away after the rotation)\.$/,
     about: 'input',
-    check: (_parts, scene) => {
+    check: ([inBatch, mean, meanInBatch], scene) => {
       // The rest of each row of a head is the same.
-      const left = new Map<number, number>();
+      const left = new Map<string, { rest: number; values: number[] }>();
       const bad = everyRowOf(scene).some((at) => {
-        const rest = scene.call.y[headOf(scene, at)]! - rightRow(scene, at)[0]!;
-        const first = left.get(at.head) ?? rest;
-        left.set(at.head, first);
-        return Math.abs(rest - first) > 0.05;
+        const [value] = rightRow(scene, at) as unknown as [number];
+        const rest = scene.call.y[headOf(scene, at)]! - value;
+        const key = `${at.head} ${inBatch || meanInBatch ? at.batch : ''}`;
+        const first = left.get(key) ?? { rest, values: [] };
+        left.set(key, first);
+        first.values.push(value);
+        return Math.abs(rest - first.rest) > 0.05;
       });
-      return bad ? 'it is not one' : undefined;
+      if (bad) return 'it is not one';
+      const isMean = [...left.values()].every(({ rest, values }) => {
+        return Math.abs(rest + values.reduce((sum, value) => sum + value, 0) / values.length) < 0.05;
+      });
+      return mean && !isMean ? 'it is not the mean' : undefined;
     },
+  },
+  {
+    of: /^(?:The two members of each pair are exchanged when they are written|The (first|second) member of each pair has the opposite sign)\.$/,
+    about: 'pairing',
+    check: ([sign], { stranger }) =>
+      (sign === undefined ? /exchanged/ : /sign|mirror/i).test(`${stranger.about} ${stranger.id}`)
+        ? undefined
+        : 'they are not',
   },
   {
     of: /^(?:Two heads are rotated as one|Each head is rotated as two) of \d+ dimensions\.$/,
@@ -1412,11 +1430,13 @@ const DIFFERENT: Form[] = [
     of: /^(\d+) pairs? (?:is|are) seen to rotate by another axis: (.*)\.$/,
     about: 'axes',
     check: needsRotation(([, list], _scene, rotation) => {
-      for (const part of list!.split(', ').filter((one) => one !== '…')) {
-        const parts = /^pair (\d+) by ([thwe/]*) instead of ([thwe])$/.exec(part);
+      for (const part of list!.split('; ').filter((one) => one !== '…')) {
+        const parts = /^pairs? ([\d, -]+) by ([thwe/]*) instead of ([thwe])$/.exec(part);
         if (!parts) return `"${part}" is not understood`;
-        const real = 'thwe'[rotation.axisOfPair![Number(parts[1])]!]!;
-        if (!parts[2]!.split('/').includes(real) || real === parts[3]) return `${part}: it is ${real}`;
+        for (const pair of listed(parts[1]!)) {
+          const real = 'thwe'[rotation.axisOfPair![pair]!]!;
+          if (!parts[2]!.split('/').includes(real) || real === parts[3]) return `${part}: it is ${real}`;
+        }
       }
       return undefined;
     }),
@@ -1756,6 +1776,10 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     'its position, and again by that of the token before it': (at) => (p) =>
       p + (at.seq > 0 ? call.position(at.batch, at.seq - 1, 0) : 0),
     'its position with the opposite sign': () => (p) => -p,
+    'its position × (its head + 1)':
+      ({ head }) =>
+      (p) =>
+        p * (head + 1),
     'its index on the sequence axis':
       ({ seq }) =>
       () =>
@@ -1774,6 +1798,49 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
     return (at) => turned(scene, inputRow(scene, at), at, (p, axis) => p + step(axis));
   }
   if (by !== undefined && moved[by]) return (at) => turned(scene, inputRow(scene, at), at, moved[by]!(at));
+  const masked =
+    /^(the right result of dimension i|each pair by the angle of pair j) XOR (?:(\d+) × \()?its (head|token)(?: mod (\d+))?\)?$/.exec(
+      words,
+    );
+  if (masked) {
+    const [, what, by = '1', name, modulo] = masked;
+    const maskOf = (at: RowAt): number => {
+      const index = name === 'head' ? at.head : at.seq;
+      return Number(by) * (modulo === undefined ? index : index % Number(modulo));
+    };
+    return (at) => {
+      const mask = maskOf(at);
+      const right = rightRow(scene, at);
+      if (what!.startsWith('the right')) return right.map((_, i) => right[i ^ mask]!);
+      const [x, y] = [inputRow(scene, at), right.slice()];
+      const place = { batch: at.batch, seq: at.seq, head: at.head };
+      for (const [j, { read, write }] of scene.asked.pairs.entries()) {
+        const given = call.position(at.batch, at.seq, 0);
+        const angle = scene.asked.position(given, place) * scene.asked.frequency[j ^ mask]!;
+        const [c, s] = [Math.cos(angle), Math.sin(angle)];
+        y[write[0]] = x[read[0]]! * c - x[read[1]]! * s;
+        y[write[1]] = x[read[0]]! * s + x[read[1]]! * c;
+      }
+      return y;
+    };
+  }
+  if (words === 'this row of x rotated with cos and sin exchanged')
+    return (at) => {
+      const [to, x] = [rightRow(scene, at), inputRow(scene, at)];
+      const y = to.slice();
+      // x0·sin − x1·cos and x0·cos + x1·sin.
+      for (const { read, write } of scene.asked.pairs) {
+        const [x0, x1] = [x[read[0]]!, x[read[1]]!];
+        const power = x0 * x0 + x1 * x1;
+        const [c, s] = [
+          (x0 * to[write[0]]! + x1 * to[write[1]]!) / power,
+          (x0 * to[write[1]]! - x1 * to[write[0]]!) / power,
+        ];
+        y[write[0]] = x0 * s - x1 * c;
+        y[write[1]] = x0 * c + x1 * s;
+      }
+      return y;
+    };
   if (words === 'this row of x rotated twice')
     return (at) => turned(scene, rightRow(scene, at), at, undefined, undefined);
   const factor =
@@ -1786,6 +1853,17 @@ function heldValues(words: string, scene: Scene): RowValues | 'another row that 
       const largest = right.reduce((most, value, i) => (Math.abs(value) > Math.abs(right[most]!) ? i : most), 0);
       return right.map((value) => (value * call.y[from + largest]!) / right[largest]!);
     };
+  const law = (words: string): ((at: RowAt) => number) | undefined => {
+    const eps = /^after an RMS norm of x with weight 1(?: and epsilon ([\d.e-]+))?$/.exec(words);
+    const square = (at: RowAt): number => inputRow(scene, at).reduce((sum, value) => sum + value * value, 0);
+    if (eps) return (at) => 1 / Math.sqrt(square(at) / call.headDim + Number(eps[1] ?? 0));
+    if (words === 'divided by the length of its row of x') return (at) => 1 / Math.sqrt(square(at));
+    const [, length] = /^times max\(1, ln\(position \+ 1\) \/ ln\((\d+)\)\)$/.exec(words) ?? [];
+    if (length === undefined) return undefined;
+    return (at) => Math.max(1, Math.log(call.position(at.batch, at.seq, 0) + 1) / Math.log(Number(length)));
+  };
+  const factorOfRow = law(words.replace(/^the right result /, ''));
+  if (factorOfRow) return (at) => rightRow(scene, at).map((value) => value * factorOfRow(at));
   const memory = /^the right result of the token, (stored|read) as \[head_dim, head\]$/.exec(words)?.[1];
   if (memory)
     return (at) => {
