@@ -21,7 +21,7 @@ const BUDGETS = {
   'model-onnx': 3_125,
   onnx: 10_743,
   oracle: 8_639,
-  probe: 3_169,
+  probe: 3_299,
   ropewalk: 15_104,
   trace: 3_893,
 };

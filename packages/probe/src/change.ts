@@ -46,6 +46,8 @@ export interface Change {
   readonly scores?: number;
   /** The tokens that each token sees, including itself. */
   readonly window?: number;
+  /** The same, in the layers that have a window. */
+  readonly windows?: number;
   /** Tokens see only those of their own chunk of so many. */
   readonly chunk?: number;
   readonly cache?: SmallCache;
@@ -104,7 +106,7 @@ export function changeableEngine(options: Parameters<typeof kernelEngine>[0] = {
 
 function changedLayers(
   layers: Layers,
-  { rope: changeRope, only = () => true, allRotate, window, chunk, sinks }: Change,
+  { rope: changeRope, only = () => true, allRotate, window, windows, chunk, sinks }: Change,
   isLatent: boolean,
 ): Layers {
   // Layers that rotate alike share tables by the identity of their RoPE.
@@ -114,10 +116,11 @@ function changedLayers(
     const { rope = first } = layer;
     const changes = rope !== undefined && changeRope !== undefined && only(n);
     if (changes && !ropes.has(rope)) ropes.set(rope, changeRope(rope) ?? (isLatent ? still(rope) : undefined));
+    const own = layer.window && (windows ?? layer.window);
     return {
       ...layer,
       rope: changes ? ropes.get(rope) : rope,
-      window: window === undefined ? layer.window : Math.min(window, layer.window ?? window),
+      window: window === undefined ? own : Math.min(window, own ?? window),
       ...(chunk !== undefined && { chunk }),
       ...(sinks !== undefined && { sinks }),
     };

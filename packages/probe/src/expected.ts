@@ -30,6 +30,8 @@ const LIKELIEST = 20;
 export interface Part {
   /** Only rows after more than so many tokens. The change leaves the tokens before as they are. */
   readonly from?: number;
+  /** The part of the change that those tokens have. */
+  readonly base?: Change;
   /** Only rows after at most so many tokens. */
   readonly most?: number;
   /** The token counts at which {@link enough} is asked. */
@@ -46,8 +48,10 @@ export class Expected {
   readonly #context: number;
   readonly #kept = new WeakMap<Observed, Map<number, Float32Array>>();
   #room = MAX_KEPT;
-  /** Tokens that no change has reached. */
-  #prefix: { readonly session: DecoderSession; readonly tokens: readonly number[] } | undefined;
+  /** Tokens that no change has reached, or this one. */
+  #prefix:
+    | { readonly session: DecoderSession; readonly tokens: readonly number[]; readonly base: Change | undefined }
+    | undefined;
 
   constructor(model: Model, engine: ChangeableEngine, context: number) {
     this.model = model;
@@ -91,7 +95,7 @@ export class Expected {
     const keep = new Map<number, Float32Array>();
     const found: Float64Array[] = [];
     const ends = stops.filter((stop) => stop < last);
-    for await (const [seen, own] of this.#logits(tokens.slice(0, last), change, from, stops)) {
+    for await (const [seen, own] of this.#logits(tokens.slice(0, last), change, part)) {
       const row = wanted[found.length];
       if (row?.seen === seen) {
         found.push(of(row, own));
@@ -131,21 +135,19 @@ export class Expected {
   /**
    * Runs the model with a change. Keys and values of tokens that no change reaches are computed once.
    *
-   * @param from - the tokens in front that the change leaves as they are
-   * @param stops - token counts between which a caller may stop
+   * @param part - the tokens in front that the change leaves as they are, and token counts between which a caller may stop
    * @returns the logits after so many tokens, until the next step
    */
   async *#logits(
     tokens: readonly number[],
     change: Change,
-    from = 0,
-    stops: readonly number[] = [],
+    { from = 0, base, stops = [] }: Part = {},
   ): AsyncGenerator<[seen: number, row: Float32Array]> {
     const { vocabSize } = this.model.config;
     const places = change.positions?.(tokens.length);
     const context = Math.max(this.#context, tokens.length);
     const step = Math.max(LEAST_BLOCK, Math.min(BLOCK, Math.floor(BLOCK_LOGITS / vocabSize)));
-    const shared = from > 0 ? await this.#begun(tokens.slice(0, from), context) : undefined;
+    const shared = from > 0 ? await this.#begun(tokens.slice(0, from), context, base) : undefined;
     const session = this.#open(tokens.length, change, context);
     try {
       if (shared) copyRows(shared, session, from);
@@ -178,19 +180,28 @@ export class Expected {
     }
   }
 
-  /** Returns a session that has seen at least these tokens, without a change; undefined if the model has states. */
-  async #begun(tokens: readonly number[], context: number): Promise<DecoderSession | undefined> {
+  /** Returns a session that has seen at least these tokens, with one change or none; undefined if the model has states. */
+  async #begun(
+    tokens: readonly number[],
+    context: number,
+    base: Change | undefined,
+  ): Promise<DecoderSession | undefined> {
     if (this.model.config.recurrent) return undefined;
     let known = this.#prefix;
     const isOther = known?.tokens.some((id, n) => n < tokens.length && id !== tokens[n]);
-    if (!known || isOther || tokens.length > known.session.capacity) {
+    if (!known || isOther || known.base !== base || tokens.length > known.session.capacity) {
       known?.session.dispose();
-      known = this.#prefix = { session: this.#open(context, {}, context), tokens: [] };
+      known = this.#prefix = { session: this.#open(context, base ?? {}, context), tokens: [], base };
     }
     const { session, tokens: held } = known;
     if (tokens.length > held.length) {
-      await session.append(tokens.slice(held.length), { logits: 'none' });
-      this.#prefix = { session, tokens };
+      this.#engine.change = { ...base, context };
+      try {
+        await session.append(tokens.slice(held.length), { logits: 'none' });
+      } finally {
+        this.#engine.change = {};
+      }
+      this.#prefix = { session, tokens, base };
     }
     return session;
   }

@@ -40,6 +40,8 @@ export interface Hypothesis {
   readonly fitted?: boolean;
   /** The same kind with other values of its number, which may be fitted. */
   readonly scale?: Scale;
+  /** A name that other values of the same whole number share: neighbours that fit as well are no other cause. */
+  readonly family?: string;
   /** Other values of a whole number, to be tried if this one is the best and leaves too much. */
   around?(): readonly Hypothesis[];
 }
@@ -50,6 +52,8 @@ export interface Scale {
   readonly own: number;
   /** The values of the first search, ascending. */
   readonly grid: readonly number[];
+  /** The tokens of the first search, where fewer than usual are needed for answers that are smooth in the number. */
+  readonly first?: number;
   at(value: number): Hypothesis;
   /** Returns the same kind with other values of a second number. */
   around?(): Scale[];
@@ -119,11 +123,8 @@ export function scalesOf(rope: RopeSpec): Scale[] {
         };
       },
     },
-    {
-      own: 1,
-      grid: steps(1 / 16, 40, 2 ** 0.5),
-      at: linear,
-    },
+    // An eighth of an octave moves the angle of the first pair at token 8 by a third of a radian, with factor 2.
+    { own: 1, grid: steps(1 / 16, 40, 2 ** 0.125), first: 8, at: linear },
     {
       own: 1,
       grid: steps(1 / 8, 8, 2 ** 0.5),
@@ -364,6 +365,8 @@ function addScaled(all: Hypothesis[], model: RopeSpec, scaling: Exclude<RopeScal
 
 /** The gaps between positions that are tried. */
 const GAPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/** The gaps of which each is tried where nothing explains what begins at a place. */
+const MOST_GAP = 128;
 
 /**
  * Hypotheses about the place where differences begin.
@@ -371,13 +374,23 @@ const GAPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
  * @param near - about the first token that is not as it should be: a window shows some tokens late, because the first
  *   that it hides may weigh little
  * @param count - the tokens of the text
+ * @param windows - those of the model's layers
  */
-export function placeHypotheses(near: number, count: number, hasAxes: boolean): Hypothesis[] {
+export function placeHypotheses(
+  near: number,
+  count: number,
+  hasAxes: boolean,
+  windows: readonly (number | undefined)[],
+): Hypothesis[] {
   const all: Hypothesis[] = [];
+  const own = windows.find((one) => one !== undefined);
+  const some = windows.includes(undefined) ? own : undefined;
+  if (own !== undefined && own < count) all.push(windowsOf(own, count, count));
   for (let at = Math.max(1, near - 8); at <= Math.min(count - 1, near + 2); at++) {
     const add = (kind: Kind, says: string, change: Change): void =>
       void all.push({ kind, at, value: at, says, change });
-    add('window', `lets a token see ${at} tokens only`, { window: at });
+    all.push(windowAt(at));
+    if (some !== undefined && at < some) all.push(windowsOf(some, at, count));
     add('lost', `forgets at token ${at}, and at its multiples, what came before`, { chunk: at });
     if (hasAxes || Math.abs(at - near) > 1) continue;
     const placed = (kind: Kind, says: string, of: (n: number) => number): void =>
@@ -398,6 +411,36 @@ export function placeHypotheses(near: number, count: number, hasAxes: boolean): 
     }
   }
   return all;
+}
+
+/** All smaller gaps about a place, for models whose answers do not say which gap is near. */
+export function allGaps(near: number): Hypothesis[] {
+  return [near, near - 1, near + 1].flatMap((at) => {
+    return [1, -1].flatMap((sign) => gapsBetween(at, sign, 0, sign > 0 ? MOST_GAP : Math.min(at, MOST_GAP)));
+  });
+}
+
+/** How much smaller a window may be than it seems: the first tokens that it hides may weigh little. */
+const HIDDEN = 16;
+
+function windowAt(at: number): Hypothesis {
+  const says = `lets a token see ${at} tokens only`;
+  const least = Math.max(1, at - HIDDEN);
+  const around = () => Array.from({ length: at - least }, (_, n) => windowAt(least + n));
+  return { kind: 'window', family: 'all', at, value: at, says, change: { window: at }, around };
+}
+
+/** Another window of the layers that have one, or none: one of all tokens. */
+function windowsOf(own: number, size: number, count: number): Hypothesis {
+  const layers = `the layers with a window, which see ${own} in the model`;
+  const says =
+    size < count ? `lets a token see ${size} tokens in ${layers}` : `lets a token see all tokens in ${layers}`;
+  const larger = () => Array.from({ length: count - own - 1 }, (_, n) => windowsOf(own, own + 1 + n, count));
+  const one: Hypothesis = {
+    ...{ kind: 'window', family: 'some', at: Math.min(own, size), value: size },
+    ...{ says, change: { windows: size } },
+  };
+  return size < count ? one : { ...one, around: larger };
 }
 
 /** The tokens at the beginning that caches keep: none, a BOS, StreamingLLM's four, a template's. */

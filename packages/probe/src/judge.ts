@@ -11,6 +11,7 @@
 import type { Change } from './change.js';
 import type { Expected, Observed, Part } from './expected.js';
 import {
+  allGaps,
   type Hypothesis,
   type Kind,
   layerHypotheses,
@@ -202,13 +203,15 @@ export async function judge(
   const [rope] = layers(count).flatMap((layer) => layer.rope ?? []);
   const tried: Tried[] = [];
   if (rope) {
-    const at = changePoint(search.own, (search.bounds[0] * noise + LEAST_NOISE) ** 2);
+    const at = search.changePoint(search.own);
     const place = at === undefined ? undefined : text.rows[at]!.seen - 1;
+    const windows = layers(count).map(({ window }) => window);
+    const placesAt = (near: number): Hypothesis[] => placeHypotheses(near, count, rope.axes !== undefined, windows);
     const hypotheses = [
       ...plainHypotheses(rope, maxContext),
       ...sinks,
       ...(within ? [] : layerHypotheses(layers(count).map((layer) => layer.rope))),
-      ...(place === undefined ? [] : placeHypotheses(place, count, rope.axes !== undefined)),
+      ...(place === undefined ? [] : placesAt(place)),
     ];
     const scales = scalesOf(rope);
     // A scale takes about as many runs as 20 hypotheses.
@@ -225,23 +228,16 @@ export async function judge(
       await search.goOn(tried);
       for (const scale of scales) tried.push(await search.fitNear(scale, within));
     } else {
-      const tryPlaces = async (): Promise<void> => {
-        const places = hypotheses.filter(({ at }) => at !== undefined);
-        for (const isCache of [false, true]) {
-          await screen(places.filter(({ kind }) => (kind === 'cache') === isCache));
-          await search.lead(tried);
-          if (!isCache) await search.goAround(tried);
-          await search.lead(tried);
-        }
-        await search.goOn(tried);
-        await search.lead(tried);
-      };
       // Rows before a wrong place differ by noise alone. Where they differ by more, a frequency is likelier, and tried first.
       const isPlace = at !== undefined && search.isNoise(search.own.slice(0, at));
+      const places = hypotheses.filter(({ at }) => at !== undefined);
+      const tryPlaces = (): Promise<void> =>
+        search.tryPlaces(places, tried, isPlace ? place : undefined, () => onStep(++done / total));
       if (isPlace) await tryPlaces();
-      const begun: Begun[] = [];
+      const [begun, close]: [Begun[], Begun[]] = [[], []];
       for (const scale of scales) {
         const one = await search.begin(scale);
+        if (search.isClose(one.best[0]!)) close.push(one);
         if (search.isClose(one.best[0]!) && !search.leader) {
           tried.push(await search.fit(one, one.share));
           await search.lead(tried);
@@ -262,6 +258,8 @@ export async function judge(
         tried.push(await search.fit(one, least));
         onStep((done += 10) / total);
       }
+      if (!search.leader && !tried.some(({ most, rows }) => most === count && search.isNoise(rows)))
+        tried.push(...(await search.tryBoth(close, placesAt)));
     }
     // Single tokens show a temperature, too: where they prove none, one that fits them worse is none.
     const cooled = temperature === 1 ? tried.filter(({ hypothesis }) => hypothesis.kind === 'temperature') : [];
@@ -318,6 +316,11 @@ class Search {
     const [more, grows] = this.bounds.map((bound, n) => Math.max(bound, others[n]!)) as [number, number];
     const [early, late] = [squares.slice(0, EARLY), squares.slice(EARLY)].map((part) => Math.sqrt(meanOf(part)));
     return Math.sqrt(meanOf(squares)) <= more * this.#noise + least && late! <= grows * early! + least;
+  }
+
+  /** Finds the row where the noise ends and larger squares begin; undefined if there is no such row. */
+  changePoint(squares: readonly number[]): number | undefined {
+    return changePointOf(squares, (this.bounds[0] * this.#noise + LEAST_NOISE) ** 2);
   }
 
   get count(): number {
@@ -425,6 +428,65 @@ class Search {
     }
   }
 
+  /**
+   * Tries what may begin at a place.
+   *
+   * @param near - the place, where rows before it differ by noise alone: each gap there is tried if nothing explains it
+   */
+  async tryPlaces(
+    places: readonly Hypothesis[],
+    tried: Tried[],
+    near: number | undefined,
+    onStep: () => void = () => {},
+  ): Promise<void> {
+    for (const isCache of [false, true]) {
+      for (const one of places.filter(({ kind }) => (kind === 'cache') === isCache)) {
+        tried.push(await this.screen(one));
+        onStep();
+      }
+      await this.lead(tried);
+      if (!isCache) await this.goAround(tried);
+      await this.lead(tried);
+    }
+    await this.goOn(tried);
+    await this.lead(tried);
+    if (near === undefined || this.leader) return;
+    for (const one of allGaps(near)) tried.push(await this.screen(one));
+    await this.lead(tried);
+  }
+
+  /** Tries what may begin at a place beside the number that explains the tokens before it. */
+  async tryBoth(close: readonly Begun[], placesAt: (near: number) => Hypothesis[]): Promise<Tried[]> {
+    let [best] = close.map(({ best: [one] }) => one!).sort(bySquares);
+    const scale = best?.hypothesis.scale;
+    if (!best || !scale) return [];
+    let near = 0;
+    // The first tokens give the number, the number the place, and all tokens before the place a better number.
+    for (let n = 0; n < 2; n++) {
+      const at = this.changePoint((await this.run(best.hypothesis)).rows);
+      if (at === undefined) return [];
+      near = this.text.rows[at]!.seen - 1;
+      const run = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, near);
+      best = await this.rounded(await approach(run, best.hypothesis.value!, 1.2, 6));
+    }
+    const { says, change: base } = best.hypothesis;
+    const { rows } = await this.run(best.hypothesis);
+    const search = new Search(this.text, this.#noise, rows, (change, part) =>
+      this.#differences({ ...base, ...change }, { ...part, base }),
+    );
+    search.bounds = this.bounds;
+    const tried: Tried[] = [];
+    await search.tryPlaces(placesAt(near), tried, near);
+    return tried
+      .filter(({ most }) => most === this.count)
+      .map(({ hypothesis: { around: _, ...one }, ...more }) => {
+        return {
+          ...more,
+          hypothesis: { ...one, says: `${says}; and it ${one.says}`, change: { ...base, ...one.change } },
+        };
+      });
+  }
+
   /** Runs the best of those that were tried over more of the text while it is close to the answers, to be the leader. */
   async lead(tried: Tried[]): Promise<void> {
     while (!this.leader) {
@@ -488,9 +550,9 @@ class Search {
 
   /** Looks for the best places of a scale: a grid over few tokens. */
   async begin(scale: Scale): Promise<Begun> {
-    const { grid } = scale;
-    const most = Math.min(this.count, FIRST);
-    const at = (value: number): Promise<Tried> => this.run({ ...scale.at(value), scale }, most);
+    const { grid, first = FIRST } = scale;
+    const most = Math.min(this.count, first);
+    const at = (value: number, tokens = most): Promise<Tried> => this.run({ ...scale.at(value), scale }, tokens);
     const left: Tried[] = [];
     for (const value of grid)
       left.push(
@@ -509,6 +571,9 @@ class Search {
     for (const one of lowest)
       if (!best.some((other) => this.isBehind(one, other)))
         best.push(await approach(at, one.hypothesis.value!, grid[1]! / grid[0]!, 4, one));
+    const later = Math.min(this.count, FIRST);
+    for (const [n, one] of later > most ? best.entries() : [])
+      best[n] = await approach((value) => at(value, later), one.hypothesis.value!, grid[1]! / grid[0]!, 6);
     // All are far behind.
     if (best.length === 0) return { scale, best: left.slice(0, 1), share: 1 };
     best.sort(bySquares);
@@ -584,14 +649,16 @@ class Search {
       best = next;
     }
     // The factors of the best scalings are fitted. One of a list is kept unless the fitted one is clearly better.
-    const listed = tried.filter(
-      ({ hypothesis, most }) => hypothesis.scale && !hypothesis.fitted && most === this.count,
-    );
-    if (!listed.includes(best) && this.isNoise(best.rows)) return;
-    const open: Pick<Tried, 'hypothesis' | 'squares'>[] = listed
-      .sort(bySquares)
-      .slice(0, 3)
-      .map(({ hypothesis, rows }) => ({ hypothesis, squares: sum(rows.slice(0, this.rows(this.part))) }));
+    // Where another kind explains the text, scalings that leave little of the first tokens may explain it as well.
+    const { scale, fitted } = best.hypothesis;
+    const isElse = !(scale && !fitted) && this.isNoise(best.rows);
+    const listed = tried.filter((one) => {
+      if (!one.hypothesis.scale || one.hypothesis.fitted) return false;
+      return isElse ? one.most >= FIRST && this.share(one) <= CLOSE : one.most === this.count;
+    });
+    const open: Pick<Tried, 'hypothesis' | 'squares'>[] = [];
+    for (const { hypothesis } of listed.sort((a, b) => this.share(a) - this.share(b)).slice(0, 3))
+      open.push({ hypothesis, squares: (await this.run(hypothesis, this.part)).squares });
     let least = Number.POSITIVE_INFINITY;
     const seen = new Set<string>();
     for (let n = 0; n < open.length && n < MOST_SCALES; n++) {
@@ -777,8 +844,8 @@ async function temperatureOf(single: readonly Observed[], expected: Expected, ch
   return squares <= COOLED * own && Search.better(single.length, squares, own) >= APART ? value : 1;
 }
 
-/** Finds the row where the noise ends and larger squares begin; undefined if there is no such row. */
-function changePoint(squares: readonly number[], noise: number): number | undefined {
+/** Finds the row where the noise, a square, ends and larger squares begin; undefined if there is no such row. */
+function changePointOf(squares: readonly number[], noise: number): number | undefined {
   const total = sum(squares);
   const rows = squares.length;
   const log = (count: number, all: number): number => count * Math.log(all / count + TINY);
@@ -870,16 +937,22 @@ async function conclude(found: {
     };
   }
   const apart = (one: Tried): number => Search.better(rows, first.squares, one.squares);
-  const { scale } = first.hypothesis;
-  const others = whole.filter(({ hypothesis }) => {
-    return hypothesis.says !== first.hypothesis.says && (scale === undefined || hypothesis.scale !== scale);
-  });
+  const { scale, family } = first.hypothesis;
+  const isOther = ({ hypothesis }: Tried): boolean =>
+    (scale === undefined || hypothesis.scale !== scale) && (family === undefined || hypothesis.family !== family);
+  const others = whole.filter((one) => one.hypothesis.says !== first.hypothesis.says && isOther(one));
   const fits = within || search.isNoise(bestSquares, [0, 0], EXPLAINED * common.difference);
-  const range = fits && scale && (await search.nearest(scale, first.hypothesis.value!, first.rows));
+  const value = first.hypothesis.value!;
+  const excluded = tried
+    .filter((one) => !isOther(one) && (one.most < count || apart(one) >= APART))
+    .map(({ hypothesis }) => hypothesis.value!)
+    .sort((a, b) => a - b);
+  const nearest: Range = [excluded.findLast((one) => one < value), excluded.find((one) => one > value)];
+  const range = !fits ? undefined : scale ? await search.nearest(scale, value, first.rows) : family && nearest;
   const rivals = others.filter((one) => apart(one) < APART && search.gain(one) >= CLEAR);
   // Those that the first tokens exclude are not run over all of them.
   const partly = tried
-    .filter(({ hypothesis, most }) => most < count && (scale === undefined || hypothesis.scale !== scale))
+    .filter((one) => one.most < count && isOther(one))
     .sort((a, b) => search.share(a) - search.share(b));
   const second = others.find((one) => !rivals.includes(one)) ?? partly[0];
   return {

@@ -249,7 +249,7 @@ const CHOSEN: readonly Case[] = [
     ['q8', 'temperature 0.7', { temperature: 0.7 }, 'temperature', 0.7],
     ['q4', 'temperature 1.3', { temperature: 1.3 }, 'temperature', 1.3],
     ['q8', 'positions squared', placed((n) => Math.floor((n * n) / 40)), 'nothing'],
-    ['f16', 'base and gap', { ...rope({ base: 1e5 }), ...placed((n) => (n < 80 ? n : n + 9)) }, 'nothing'],
+    ['f16', 'base and gap', { ...rope({ base: 1e5 }), ...placed((n) => (n < 80 ? n : n + 9)) }, 'gap', 80],
     // config.json of transformers 5, as transformers 4 reads it.
     ['f16', 'base lost', { files: five({ rope_theta: 500000 }), server: parameters(undefined) }, 'base', 10000],
     ['q8', 'YaRN lost', { files: five({ rope_theta: 10000, ...TO_YARN }), server: parameters(undefined) }, 'scaling'],
@@ -260,7 +260,8 @@ const CHOSEN: readonly Case[] = [
   ...rows([['q8', 'factor 8', { server: parameters({ factor: 8 }) }, 'scaling', 8]], 'mistral3'),
   ...rows([['f16', 'scaling lost', { server: parameters({ rope_type: 'default' }) }, 'scaling']], 'mistral3'),
   ...rows([['q8', 'scaling lost', { server: parameters({ rope_type: 'default' }) }, 'scaling']], 'phi3-short'),
-  ...rows([['f8', 'window 40', { server: { sliding_window: 40 } }, 'nothing']], 'gemma3'),
+  ...rows([['f8', 'window 40', { server: { sliding_window: 40 } }, 'window', 40]], 'gemma3'),
+  ...rows([['q8', 'no window', { windows: 128 }, 'window', 128]], 'gemma3'),
   ...rows([['kv16', 'all layers', { server: { no_rope_layers: [1, 1, 1, 1] } }, 'layers']], 'smollm3'),
   ...rows([['q8', 'half', { server: parameters({ partial_rotary_factor: 0.5 }) }, 'partial', 16]], 'stablelm-parallel'),
   ...rows([['kv16', 'scaling lost', { server: parameters({ rope_type: 'default' }) }, 'scaling']], 'exaone4-hybrid'),
@@ -308,6 +309,11 @@ function drawn(count: number): Case[] {
       const value = round(0.3, 3);
       return [`scores ${value}`, { scores: value }, 'scores', value];
     },
+    (on) => {
+      const [by, value] = [pick([1 / 8, 1 / 3, 5, 50]), 40 + random.integer(0.5 * tokensOf(on))];
+      const base: Change = { rope: (spec) => ({ ...spec, base: spec.base * by }) };
+      return [`base ${by} times, restart at ${value}`, { ...base, ...placed((n) => n % value) }, 'restart', value];
+    },
   ];
   return Array.from({ length: count }, (_, n): Case => {
     const maker = n % makers.length;
@@ -335,7 +341,7 @@ function markOf(one: Case, { verdict, best, rivals }: Judgement): string {
 }
 
 test('faults are named, right servers are not accused, and nothing false is said', async () => {
-  const all = [...RIGHT, ...CHOSEN, ...drawn(45)].filter((_one, n) => FUZZ === 10 || n % 6 === 0);
+  const all = [...RIGHT, ...CHOSEN, ...drawn(50)].filter((_one, n) => FUZZ === 10 || n % 6 === 0);
   const right = all.filter(({ kind }) => kind === undefined).length;
   const marks: Record<string, string[]> = {};
   for (const one of all) {
