@@ -13,6 +13,9 @@ declare module 'virtual:figures' {
   /** The bytes and the count of the bundled model's weights. */
   export const MARLINE_BYTES: number;
   export const MARLINE_WEIGHTS: number;
+  /** The same of SmolLM2-135M in bf16. */
+  export const SMOLLM2_BYTES: number;
+  export const SMOLLM2_WEIGHTS: number;
 }
 
 /** build/museum.ts makes this module. */

@@ -9,6 +9,8 @@ import {
   KNOWN_BUGS,
   MARLINE_BYTES,
   MARLINE_WEIGHTS,
+  SMOLLM2_BYTES,
+  SMOLLM2_WEIGHTS,
 } from 'virtual:figures';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useAddress, useAddressNumber } from '../shared/address.js';
@@ -43,15 +45,15 @@ const y = rw.rope(q, [8190, 8191], { pairing: 'half', base: 500000 });
 console.log(await y.read());`;
 
 const millions = (count: number): string => (count / 1e6).toFixed(1);
-/** SmolLM2's numbers are those of its page on the hub: it is not here when the site is built. */
+const whole = (count: number): string => (count / 1e6).toFixed(0);
 const MODELS = {
   marline: { words: `marline (${millions(MARLINE_BYTES)} MB)`, weights: `${millions(MARLINE_WEIGHTS)} million` },
-  SmolLM2: { words: 'SmolLM2 (269 MB)', weights: '135 million' },
+  SmolLM2: { words: `SmolLM2 (${whole(SMOLLM2_BYTES)} MB)`, weights: `${whole(SMOLLM2_WEIGHTS)} million` },
 } as const;
 const isModel = (text: string): text is keyof typeof MODELS => text in MODELS;
 const SMOLLM2 = {
   address: `${HUB}/HuggingFaceTB/SmolLM2-135M-Instruct/resolve/main/`,
-  costs: `269 MB from ${new URL(HUB).host}`,
+  costs: `${whole(SMOLLM2_BYTES)} MB from ${new URL(HUB).host}`,
 };
 
 const DOES = new Map(BUGS);
