@@ -6,10 +6,10 @@
  *
  * Usage: npm run site:build && npx tsx scripts/site-lighthouse.mjs [PAGE…]
  *
- * Named pages are measured alone, and printed only.
+ * Named pages are measured alone, and the others keep the figures of their own day.
  */
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PAGES } from '../site/build/page-list.ts';
@@ -147,7 +147,9 @@ const slow = [
   '--throttling-method=devtools',
   ...Object.entries(SLOW_3G).map(([name, value]) => `--throttling.${name}=${value}`),
 ];
-const pages = {};
+const FILE = join(ROOT, 'site/lighthouse.json');
+const date = new Date().toISOString().slice(0, 10);
+const pages = named.length > 0 ? JSON.parse(readFileSync(FILE, 'utf8')).pages : {};
 for (const path of named.length > 0 ? named : [...PAGES.map((page) => page.path), ...OTHERS]) {
   const url = `${site.origin}${UNDER}${path ? `${path}/` : ''}`;
   const phone = await medians(() => measured(url, []));
@@ -155,6 +157,7 @@ for (const path of named.length > 0 ? named : [...PAGES.map((page) => page.path)
     measured(url, ['--only-categories=performance', ...slow]),
   );
   pages[path || 'home'] = {
+    date,
     ...phone,
     slow3G: { largestContentfulPaintMs, cumulativeLayoutShift },
     ...(SLIDERS.includes(path) && { slowCpu: await medians(() => sliderStep(url)) }),
@@ -165,6 +168,5 @@ for (const path of named.length > 0 ? named : [...PAGES.map((page) => page.path)
 await browser.close();
 site.close();
 const chromium = spawnSync(CHROMIUM, ['--version'], { encoding: 'utf8' }).stdout.trim();
-const date = new Date().toISOString().slice(0, 10);
-const report = { lighthouse: VERSION, chromium, profile: 'phone', runs: RUNS, slow3G: SLOW_3G, date, pages };
-if (named.length === 0) writeFileSync(join(ROOT, 'site/lighthouse.json'), `${JSON.stringify(report, null, 2)}\n`);
+const report = { lighthouse: VERSION, chromium, profile: 'phone', runs: RUNS, slow3G: SLOW_3G, pages };
+writeFileSync(FILE, `${JSON.stringify(report, null, 2)}\n`);
