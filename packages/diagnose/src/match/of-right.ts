@@ -173,11 +173,9 @@ function capOf(points: readonly Point[], every: Every, dtype: FloatDtype): numbe
 function dropoutWords(right: RightRows): string | undefined {
   const { y, rows, headDim } = right.heads;
   let [low, high, lost, shown] = [0, Infinity, 0, 0];
-  const isOne = everyOf(
-    right,
-    rows,
-  )(({ y: own, loose, made, noise }) => {
-    if (Math.abs(made) <= 4 * noise) return true;
+  const every = everyOf(right, rows);
+  const isOne = every(({ y: own, loose, made, noise }) => {
+    if (Math.abs(made) <= 4 * noise) return Math.abs(own) <= 16 * noise + loose;
     if (own === 0) lost++;
     else
       [low, high, shown] = [
@@ -249,9 +247,9 @@ export function describePartners(right: RightRows): readonly string[] {
   }
   if (parts.length === 0 || parts.length > MOST_PARTS) return [];
   const words = parts.map(({ dims, by }) => {
-    const way = by > 0 ? ['on', 'next'] : ['back', 'last'];
-    const beyond = dims.every((i) => i + by >= headDim || i + by < 0) ? `, in the ${way[1]} head` : '';
-    return `dimensions ${ranges(dims)} that ${Math.abs(by)} places ${way[0]}${beyond}`;
+    const [way, head] = by > 0 ? ['on', 'the next head'] : ['back', 'the head before'];
+    const beyond = dims.every((i) => i + by >= headDim || i + by < 0) ? `, in ${head}` : '';
+    return `dimensions ${ranges(dims)} that ${Math.abs(by)} places ${way}${beyond}`;
   });
   return [`The cosine terms are right; the sine terms take x from other places: ${words.join('; ')}.`];
 }

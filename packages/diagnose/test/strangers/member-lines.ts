@@ -197,7 +197,7 @@ export const MEMBER_LINES: readonly MemberLine[] = [
         .split('; ')
         .flatMap((part) => {
           const [, dims, far, way, beyond] =
-            /^dimensions ([\d, -]+) that (\d+) places (on|back)(, in the (?:next|last) head)?$/.exec(part)!;
+            /^dimensions ([\d, -]+) that (\d+) places (on|back)(, in the (?:next head|head before))?$/.exec(part)!;
           const by = Number(far) * (way === 'on' ? 1 : -1);
           return numbers(dims!).map((dim) => {
             const isBeyond = dim + by >= scene.call.headDim || dim + by < 0;
