@@ -14,7 +14,7 @@ const BUDGETS = {
   checkpoint: 1_924,
   cli: 9_224,
   devices: 2_070,
-  diagnose: 14_215,
+  diagnose: 14_216,
   dialects: 9_374,
   formats: 3_225,
   model: 14_129,

@@ -63,7 +63,8 @@ function kept(): Saved | undefined {
   }
 }
 
-function time(ns: number): string {
+function time(measured: number): string {
+  const ns = Number(measured.toPrecision(3)); // 999.8 ns are 1.00 µs
   if (ns < 1e3) return `${ns.toPrecision(3)} ns`;
   if (ns < 1e6) return `${(ns / 1e3).toPrecision(3)} µs`;
   return `${(ns / 1e6).toPrecision(3)} ms`;
@@ -84,10 +85,10 @@ function Results({ saved, other }: { readonly saved: Saved; readonly other: Save
             <div class="bench-track">
               <i style={{ width: `${(100 * share(timed)) / widest}%` }} />
               <b style={{ left: `${100 / widest}%` }} />
-              <span>
-                {share(timed).toFixed(2)} of the copy's rate, {time(timed.ours.medianNs)}
-              </span>
             </div>
+            <span>
+              {share(timed).toFixed(2)} of the copy's rate, {time(timed.ours.medianNs)}
+            </span>
           </li>
         ))}
       </ul>

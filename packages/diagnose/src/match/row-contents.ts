@@ -697,7 +697,10 @@ class RowContents {
       by('its position − 1', (positions) => positions.map((p) => p - 1)),
       by('its position with the opposite sign', (positions) => positions.map((p) => -p)),
       twice,
-      by('its position × (its head + 1)', (positions, _token, head) => positions.map((p) => p * (head + 1))),
+      {
+        ...by('its position × (its head + 1)', (positions, _token, head) => positions.map((p) => p * (head + 1))),
+        ofMost: true, // where tokens are rotated two, three, … times, some head agrees
+      },
       ...(numAxes === 1
         ? [
             by('its index on the sequence axis', (_what, token) => [token % seq]),
